@@ -1,0 +1,54 @@
+"""Which tries to pay for: policies see a query's ledger lines and return the next action; one executor runs them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from outlay.agent.ledger import Ledger, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """k samples that measure a query before it is answered; one request, its prompt billed once."""
+
+    tier: str
+    k: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """n samples at an answer in one request. context: fresh, or carry (the last chain is shown)."""
+
+    tier: str
+    temperature: float
+    context: str = "fresh"
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """A check of the last attempt; its verdict becomes a ledger line."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of a query. solved: its own stop rule fired; else the attempts, or the budget, ran out."""
+
+    answer: str | None
+    solved: bool
+
+
+Action = Probe | Attempt | Verify | Stop
+
+
+class Policy(Protocol):
+    """Decides; knows nothing of batches, caches, budgets or prices."""
+
+    def fit(self, ledger: "Ledger") -> Self:
+        """Learn from the train split's ledger; a policy that learns nothing returns itself."""
+
+    def next(self, trace: "Trace") -> Action:
+        """The next action for one query, from its lines so far."""

@@ -1,0 +1,146 @@
+"""The ledger: one line per call made or tried, failures included. Its sum is the bill."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One call. Tokens are the generator's own counts; of n samples in one request the first bills the prompt."""
+
+    example_id: str
+    line: int  # position in the query's trace, from 0
+    kind: str  # probe | attempt | verify
+    tier: str = ""
+    attempt: int = 0  # from 1; 0 for a sample that is not an attempt
+    sample: int = 0  # index on its stream
+    context: str = "fresh"  # fresh | carry | reflect
+    seed: int = 0  # of the row's own random numbers
+    temperature: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost_units: float = 0.0
+    usd: float = 0.0
+    latency_s: float = 0.0
+    finish_reason: str = ""
+    answer: str | None = None  # normalised; None where nothing could be parsed
+    verdict: bool | None = None
+    oracle: bool = False  # a verdict that read gold
+    score: float | None = None  # joined after the run
+    error: str = ""
+    text: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a policy may know of an example before any call: never its gold."""
+
+    id: str
+    question: str
+    context_tokens: int
+    prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One query and its lines so far."""
+
+    query: Query
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def probes(self) -> list[Line]:
+        return [line for line in self.lines if line.kind == "probe"]
+
+    @property
+    def attempts(self) -> list[Line]:
+        """Samples that count as tries at an answer, in order; with probe.reuse the probe's are among them."""
+        return [line for line in self.lines if line.attempt > 0 and line.kind != "verify"]
+
+    @property
+    def tokens(self) -> int:
+        return sum(line.tokens for line in self.lines)
+
+    def verdict(self, attempt: int) -> bool | None:
+        """What the last verifier said of an attempt; None if none has looked at it."""
+        for line in reversed(self.lines):
+            if line.kind == "verify" and line.attempt == attempt:
+                return line.verdict
+        return None
+
+    def vote(self) -> str | None:
+        """The most frequent parsed answer of the attempts; ties go to the earlier one."""
+        counts = Counter(line.answer for line in self.attempts if line.answer is not None)
+        return counts.most_common(1)[0][0] if counts else None
+
+    def last_answer(self) -> str | None:
+        """The latest attempt's answer that could be parsed."""
+        for line in reversed(self.attempts):
+            if line.answer is not None:
+                return line.answer
+        return None
+
+    def plus(self, lines: Iterable[Line]) -> "Trace":
+        return replace(self, lines=(*self.lines, *lines))
+
+
+@dataclass
+class Ledger:
+    """All lines of a run, in the order they were settled."""
+
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return sum(line.tokens for line in self.lines)
+
+    @property
+    def usd(self) -> float:
+        return sum(line.usd for line in self.lines)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether any line read gold, so that no table may call the run deployable."""
+        return any(line.oracle for line in self.lines)
+
+    def frame(self) -> "pd.DataFrame":
+        """One row per line, columns as in `Line`."""
+        return ledger_table(self.lines).to_pandas()
+
+
+def ledger_schema() -> "pa.Schema":
+    """The Parquet schema of a ledger: every column typed, also when it is empty."""
+    import pyarrow as pa
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+    columns = []
+    for one in fields(Line):
+        annotation = one.type if isinstance(one.type, str) else getattr(one.type, "__name__", str(one.type))
+        columns.append(pa.field(one.name, kinds[annotation.removesuffix(" | None")]))
+    return pa.schema(columns)
+
+
+def ledger_table(lines: Sequence[Line]) -> "pa.Table":
+    import pyarrow as pa
+
+    schema = ledger_schema()
+    return pa.table({name: [getattr(line, name) for line in lines] for name in schema.names}, schema=schema)
+
+
+def read_ledger(path: Path) -> Ledger:
+    """A ledger from its Parquet file."""
+    import pyarrow.parquet as pq
+
+    return Ledger([Line(**row) for row in pq.read_table(path).to_pylist()])

@@ -1,0 +1,20 @@
+"""One attempt, whatever comes of it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from outlay.agent import Action, Attempt, Stop
+from outlay.agent.ledger import Trace
+from outlay.schema import option
+
+
+@dataclass(frozen=True)
+class NoRetry:
+    temperature: float = option(0.0, least=0)
+
+    name: ClassVar[str] = "none"
+
+    def next(self, trace: Trace, tier: str) -> Action:
+        if trace.attempts:
+            return Stop(trace.attempts[-1].answer, solved=True)
+        return Attempt(tier, self.temperature)

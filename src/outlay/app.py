@@ -1,0 +1,362 @@
+"""The command line, and the only module that knows Hydra (a sweeper must live in `hydra_plugins`, and calls it): compose, check, run.
+
+Everything that can be refused is refused in `_preflight`, before a model, a data set or the tracking store is touched.
+"""
+
+import os
+import secrets
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from outlay import schema, sweep
+from outlay.errors import ConfigError, OutlayError, nearest
+
+if TYPE_CHECKING:
+    from hydra.plugins.launcher import Launcher
+
+    from outlay.runner import Result
+
+EXIT_INTERRUPTED = 130
+INFO_FLAGS = ("--help", "-h", "--version", "--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one point ended; crosses process borders, so it is plain."""
+
+    name: str
+    status: str  # FINISHED | FAILED
+    config: Mapping[str, Any]
+    choices: Mapping[str, str]  # group -> named option
+    metrics: Mapping[str, float]
+    folder: str
+    run_id: str = ""
+    oracle: bool = False
+    error: str = ""
+
+
+_ended: list[Ended] = []  # of this process's command, for the exit code: Hydra returns nothing
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        code = _command(sys.argv[1:])
+    except OutlayError as error:
+        code = _say(error)
+    except KeyboardInterrupt:
+        print("outlay: interrupted; what was generated is in the store and is used by the next run", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
+
+
+def _command(words: Sequence[str]) -> int:
+    if words and words[0] in COMMANDS:
+        return COMMANDS[words[0]](words[1:])
+    if words and not words[0].startswith(("-", "+", "~")) and "=" not in words[0]:
+        raise ConfigError(f"unknown command '{words[0]}'. {nearest(words[0], COMMANDS)}")
+    signal.signal(signal.SIGTERM, _terminated)
+    multirun = any(word in ("-m", "--multirun") for word in words)
+    info = any(word.split("=")[0] in INFO_FLAGS for word in words)
+    overrides = [word for word in words if not word.startswith("-") and ("=" in word or word.startswith("~"))]
+    if not info:
+        _preflight(overrides, multirun)
+    os.environ["OUTLAY_SWEEP_ID"] = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(2)}"
+    _hydra_main()
+    return 0 if all(one.status == "FINISHED" for one in _ended) else 1
+
+
+def _doctor(words: Sequence[str]) -> int:
+    from outlay.doctor import doctor
+
+    if words:
+        raise ConfigError(f"outlay doctor takes no options, not {' '.join(words)}")
+    doctor(Path(os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs")))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor}
+
+
+def _say(error: OutlayError) -> int:
+    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        traceback.print_exception(error)
+    print(f"outlay: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _terminated(*_: object) -> None:
+    raise KeyboardInterrupt  # SIGTERM ends a run as Ctrl-C does: KILLED, and nothing lost
+
+
+# ---------------------------------------------------------------- compose and check
+
+
+def _compose(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """The config of one point.
+
+    Raises:
+        ConfigError: an unknown choice, key or value, with the nearest valid name.
+    """
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        if GlobalHydra.instance().is_initialized():  # composing inside a running job
+            return compose("config", list(overrides), return_hydra_config=with_hydra)
+        with initialize_config_dir(str(schema.conf_dir()), version_base="1.3"):
+            return compose("config", list(overrides), return_hydra_config=with_hydra)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_refusal(error, overrides)) from error
+
+
+def _refusal(error: Exception, overrides: Sequence[str]) -> str:
+    """Hydra's error in one line, with the nearest valid name."""
+    for word in overrides:
+        key, _, value = word.partition("=")
+        key = key.lstrip("+~")
+        group, _, rest = key.partition(".")
+        groups = (*schema.GROUPS, "experiment")
+        if group in groups and not rest:
+            for one in value.split(","):
+                if one and one not in schema.choices(group) and one != "null":
+                    return f"{group}={one}: no such choice. {nearest(one, schema.choices(group))}"
+        elif group not in (*groups, "hydra") and group not in schema.Settings.__dataclass_fields__:
+            return f"unknown option '{key}'. {nearest(group, [*groups, *schema.Settings.__dataclass_fields__])}"
+    text = " ".join(str(error).split())
+    for word in overrides:
+        key = word.partition("=")[0].lstrip("+~")
+        group, _, rest = key.partition(".")
+        if rest and key in text and group in schema.GROUPS:
+            return f"unknown option '{key}'. {_options_of(group, overrides, rest)}"
+    return text
+
+
+def _options_of(group: str, overrides: Sequence[str], wrong: str) -> str:
+    """The nearest option of the group's chosen component."""
+    others = [word for word in overrides if not word.lstrip("+~").startswith(f"{group}.")]
+    try:
+        known = [str(key) for key in _compose(others)[group] if key != "_target_"]
+    except ConfigError:
+        return ""
+    return nearest(wrong, known) if known else "That choice has no options."
+
+
+def _plan(overrides: Sequence[str]) -> list[list[str]]:
+    """The points of a multirun: the preset's grids crossed with the command line.
+
+    Raises:
+        ConfigError: an override that cannot be parsed, a wrong preset.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        given: dict[str, list[str]] = {}
+        for one in parsed:
+            if one.is_sweep_override():
+                if not one.is_discrete_sweep():
+                    raise ConfigError(f"{one.input_line}: only lists of values can be swept, e.g. a=1,2,3 or a=range(1,4)")
+                given[one.get_key_element()] = list(one.sweep_string_iterator())
+            else:
+                given[one.get_key_element()] = [one.get_value_element_as_str()]
+    except HydraException as error:
+        raise ConfigError(" ".join(str(error).split())) from error
+    presets = given.get("experiment", [])
+    if len(presets) > 1:
+        raise ConfigError("experiment: one preset at a time; its sweep is a union of grids")
+    grids: Any = []
+    if presets and presets[0] != "null":
+        grids = OmegaConf.to_container(_compose([f"experiment={presets[0]}"]), resolve=False)["sweep"]  # type: ignore[index,call-overload]
+    points = sweep.points(grids, given)
+    # The plan is the sweep's; a point carries its own overrides only, so its hash does not depend on its neighbours.
+    return [[*point, "sweep=[]"] for point in points]
+
+
+def _preflight(overrides: Sequence[str], multirun: bool) -> None:
+    """Compose and check every point before the first is paid for.
+
+    Raises:
+        ConfigError: names the option, and the point where it is not the only one.
+    """
+    if not multirun:
+        config = _compose(overrides)
+        if config.get("sweep"):
+            raise ConfigError("this preset is a grid of runs. Add -m: outlay -m " + " ".join(overrides))
+        _checked(config)
+        return
+    points = _plan(overrides)
+    for at, point in enumerate(points):
+        try:
+            _checked(_compose(point))
+        except ConfigError as error:
+            where = f" (point {at + 1} of {len(points)}: {' '.join(point[:-1])})" if len(points) > 1 else ""
+            raise ConfigError(f"{error}{where}") from error
+
+
+def _checked(config: DictConfig) -> schema.Parts:
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", "") or ""
+        raise ConfigError(f"{key}: {' '.join(str(error).split('full_key')[0].split())}. Set {key}=...") from error
+    return schema.build(plain)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- run
+
+
+def _hydra_main() -> None:
+    import hydra
+
+    hydra.main(version_base="1.3", config_path=str(schema.conf_dir()), config_name="config")(_job)()
+
+
+def _job(config: DictConfig) -> Ended:
+    """Hydra's task: one point. Its failure is returned, so that it hides no other point's."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from outlay.runner import run_name
+
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    chosen = _choices(hydra_config)
+    try:
+        result = _run(config, folder, chosen)
+        ended = Ended(
+            name=result.name,
+            status="FINISHED",
+            config=result.config,
+            choices=chosen,
+            metrics=dict(result.metrics),
+            folder=str(folder),
+            run_id=result.run_id,
+            oracle=result.oracle,
+        )
+    except Exception as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+        message = str(error) if isinstance(error, OutlayError) else f"{type(error).__name__}: {error}"
+        name = run_name(schema.build(_plain(config)))
+        ended = Ended(name, "FAILED", _plain(config), chosen, {}, str(folder), error=" ".join(message.split()))
+    _ended.append(ended)
+    multirun = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
+    _report(ended, hydra_config.job.num if multirun else None)
+    return ended
+
+
+def _run(config: DictConfig, folder: Path, chosen: Mapping[str, str]) -> "Result":
+    from outlay.runner import run_point
+
+    parts = _checked(config)
+    sweep_id = os.environ.get("OUTLAY_SWEEP_ID", "")
+    parent = os.environ.get("OUTLAY_PARENT_RUN") or None
+    tags = {"sweep_id": sweep_id} if parent else {}
+    return run_point(parts, _plain(config), OmegaConf.to_yaml(config), chosen, folder, tags, parent)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
+
+
+def _choices(hydra_config: DictConfig) -> dict[str, str]:
+    return {group: str(choice) for group, choice in hydra_config.runtime.choices.items() if group in schema.GROUPS}
+
+
+def run_from_python(overrides: Sequence[str]) -> "Result":
+    """One tracked run without the command line; see `outlay.run`."""
+    config = _compose(overrides, with_hydra=True)
+    chosen = _choices(config.hydra)
+    with open_dict(config):
+        del config["hydra"]
+    parts = _checked(config)
+    stamp = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S-%f}"
+    folder = Path(parts.settings.output_dir) / parts.tracking.experiment / "single" / stamp
+    from outlay.runner import run_point
+
+    return run_point(parts, _plain(config), OmegaConf.to_yaml(config), chosen, folder, {}, None)
+
+
+def _report(ended: Ended, number: int | None) -> None:
+    """What one point printed: the result, or the error as the last line."""
+    from outlay.report import terminal
+
+    verbose = bool(ended.config.get("verbose", True))
+    if number is not None:
+        if verbose:
+            terminal.point(ended, number + 1, int(os.environ.get("OUTLAY_SWEEP_POINTS", "0")))
+        return
+    if ended.status == "FAILED":
+        print(f"outlay: {ended.error}", file=sys.stderr)
+    elif verbose:
+        terminal.single(ended)
+
+
+def run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> Any:
+    """Run the plan's points under one tracked parent, which ends as they did; failures are listed at the end."""
+    from outlay import track
+    from outlay.report import terminal
+
+    points = _plan(arguments)
+    first = _checked(_compose(points[0]))
+    output_dir = Path(first.settings.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    if first.settings.verbose:
+        terminal.sweep_starts(len(points), folder)
+    sweep_id = os.environ["OUTLAY_SWEEP_ID"]
+    parent = track.start_run(
+        first.tracking,
+        output_dir,
+        f"{first.tracking.experiment} · {sweep_id}",
+        {"kind": "sweep", "sweep_id": sweep_id, "command": " ".join(arguments)[:5000]},
+    )
+    os.environ["OUTLAY_PARENT_RUN"] = parent.run_id
+    os.environ["OUTLAY_SWEEP_POINTS"] = str(len(points))
+    try:
+        returns = launcher.launch(points, initial_job_idx=0)
+        # A launcher that runs jobs in other processes fills `_ended` there, not here.
+        _ended[:] = [one.return_value for one in returns]
+        failed = [one for one in _ended if one.status != "FINISHED"]
+        _sweep_files(_ended, folder, parent)
+    except BaseException as error:
+        parent.end("FAILED" if isinstance(error, Exception) else "KILLED", error)
+        raise
+    if failed:
+        parent.tags({"failed_points": str(len(failed))})
+    parent.end("FAILED" if failed else "FINISHED")
+    if first.settings.verbose:
+        terminal.sweep_ends(_ended, folder, track.ui_command(first.tracking, output_dir))
+    if failed:
+        terminal.failures(_ended)
+    return returns
+
+
+def _sweep_files(ended: Sequence[Ended], folder: Path, parent: Any) -> None:
+    """The sweep's table and figure, beside its points and as artifacts of the parent."""
+    from outlay.report import figures, tables
+
+    finished = [one for one in ended if one.status == "FINISHED"]
+    if not finished:
+        return
+    written = [tables.write_csv(finished, folder / "results.csv")]
+    figure = figures.quality_over_cost(finished, folder / "quality_over_cost")
+    for path in [*written, *figure]:
+        parent.artifact(path)
+    totals = {
+        name: sum(one.metrics.get(name, 0.0) for one in finished)
+        for name in ("cache/generated_tokens", "cache/hits", "cache/misses", "cost/tokens_total", "cost/usd_total")
+    }
+    parent.metrics({**totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))})

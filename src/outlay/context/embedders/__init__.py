@@ -1,0 +1,1 @@
+"""Embedders: vectors of units and queries in one space; one module per choice."""

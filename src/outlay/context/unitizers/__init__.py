@@ -1,0 +1,1 @@
+"""Unitizers: one module per way of cutting a document into selectable units."""

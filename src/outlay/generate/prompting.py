@@ -1,0 +1,99 @@
+"""From an example and its context to the messages that are sent. Templates are Jinja; wording that is ours is an option."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from outlay.data import Example, PromptText
+from outlay.errors import ConfigError
+from outlay.generate import Message, Prompt
+from outlay.schema import option
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+CARRY = "That was an earlier try, and it may be wrong. Solve the task again from the start.\n\n{{ user }}"
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """How an example is asked. null takes the data set's own wording.
+
+    template, prefill: Jinja over question, context, choices, meta; carry: over the same and `user`.
+    """
+
+    template: str | None = None
+    system: str | None = None
+    prefill: str | None = None
+    carry: str = CARRY  # the user's turn that follows a shown chain
+    shots: int = option(0, least=0)  # worked examples from the train split
+    answer_pattern: str | None = None  # a regular expression; its first group is the answer
+    max_new_tokens: int | None = option(None, least=1)
+    stop: list[str] | None = None
+    top_p: float = option(1.0, above=0, most=1)
+
+    def __post_init__(self) -> None:
+        import re
+
+        try:
+            re.compile(self.answer_pattern or "")
+        except re.error as error:
+            raise ConfigError(f"answer_pattern={self.answer_pattern!r} is not a regular expression: {error}") from error
+
+    def over(self, own: PromptText) -> PromptText:
+        """The data set's wording with this prompt's put over it.
+
+        Raises:
+            ConfigError: a template is not valid Jinja.
+        """
+        text = PromptText(
+            user=own.user if self.template is None else self.template,
+            system=own.system if self.system is None else self.system,
+            prefill=own.prefill if self.prefill is None else self.prefill,
+            max_new_tokens=self.max_new_tokens or own.max_new_tokens,
+            stop=own.stop if self.stop is None else tuple(self.stop),
+        )
+        for source in (text.user, text.system, text.prefill, self.carry):
+            _template(source)
+        return text
+
+    def prompt(
+        self, text: PromptText, example: Example, context: str, shots: Sequence[Message], shown: str | None
+    ) -> Prompt:
+        """The messages for one example; `shown` is the chain of an earlier attempt, or None for a fresh prompt."""
+        fields = {"question": example.question, "context": context, "choices": example.choices, "meta": example.meta}
+        user, prefill = _fill(text.user, fields), _fill(text.prefill, fields)
+        messages = [("system", _fill(text.system, fields))] if text.system else []
+        messages += [*shots, ("user", user)]
+        if shown is not None:
+            messages += [("assistant", prefill + shown), ("user", _fill(self.carry, {**fields, "user": user}))]
+        return Prompt(messages=tuple(messages), prefill=prefill, context=context)
+
+    def worked(self, text: PromptText, examples: Sequence[Example]) -> list[Message]:
+        """Worked examples as turns, with the whole document as context and the first reference as the reply."""
+        turns: list[Message] = []
+        for example in examples:
+            asked = self.prompt(text, example, example.document, (), None)
+            turns += [asked.messages[-1], ("assistant", example.references[0])]
+        return turns
+
+
+@cache
+def _template(source: str) -> "Template":
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import SandboxedEnvironment
+
+    try:
+        return SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(source)
+    except TemplateError as error:
+        raise ConfigError(f"prompt template {source!r}: {error}") from error
+
+
+def _fill(source: str, fields: dict[str, Any]) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        return _template(source).render(fields)
+    except TemplateError as error:
+        raise ConfigError(f"prompt template {source!r}: {error}. It may use: {', '.join(fields)}") from error

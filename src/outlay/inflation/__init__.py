@@ -1,0 +1,37 @@
+"""How far the bill of an agent passes the price of one call, and what predicts it."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import log2
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outlay.agent.ledger import Line
+
+
+def branching_entropy(answers: Iterable[str | None]) -> float:
+    """CBE in bits: -sum p_c log2 p_c over the classes of normalised answers; None (unparsable) is one class.
+
+    Source: InflationAgent (arXiv 2608.13571), chain-of-thought branching entropy of K sampled chains.
+    nan without answers.
+    """
+    counts = Counter(answers)
+    total = counts.total()
+    if not total:
+        return float("nan")
+    return sum(count / total * log2(total / count) for count in counts.values())
+
+
+def agreement(answers: Iterable[str | None]) -> float:
+    """The largest class's share of the answers; nan without answers."""
+    counts = Counter(answers)
+    return max(counts.values()) / counts.total() if counts else float("nan")
+
+
+def inflation(attempts: "Sequence[Line]") -> float:
+    """C_real / C_direct: all attempts' tokens over the first attempt's; nan where no attempt cost anything.
+
+    Of n samples in one request the first carries the prompt, so C_direct is one whole call.
+    """
+    direct = attempts[0].tokens if attempts else 0
+    return sum(line.tokens for line in attempts) / direct if direct else float("nan")

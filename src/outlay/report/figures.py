@@ -1,0 +1,65 @@
+"""Figures of a sweep, as PNG and SVG."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from outlay.report.tables import Point, by_dataset, headline, labels, varying
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette: told apart by colour-blind readers too."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def quality_over_cost(points: Sequence[Point], stem: Path) -> list[Path]:
+    """Quality (with its 95 % interval) over tokens per query, a panel for each data set; budgets of one selector joined."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import FuncFormatter
+
+    panels = by_dataset(points)
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 4.2), squeeze=False, layout="constrained")
+    for axis, (dataset, group) in zip(axes[0], panels.items(), strict=True):
+        quality = headline(group)
+        settings = [key for key in varying(group) if key not in ("dataset", "budget.tokens")]
+        lines: dict[str, list[Point]] = {}
+        for point in group:
+            values = labels(point)
+            named = [str(values[key]) for key in settings if key in values] or [point.name]
+            lines.setdefault(" · ".join(dict.fromkeys(named)) + (" *" if point.oracle else ""), []).append(point)
+        for at, (name, members) in enumerate(lines.items()):
+            members = sorted(members, key=lambda point: point.metrics["cost/tokens_per_query"])
+            x = [point.metrics["cost/tokens_per_query"] for point in members]
+            y = [point.metrics.get(quality, math.nan) for point in members]
+            low = [max(0.0, mean - point.metrics.get(f"{quality}_lo", mean)) for mean, point in zip(y, members, strict=True)]
+            high = [max(0.0, point.metrics.get(f"{quality}_hi", mean) - mean) for mean, point in zip(y, members, strict=True)]
+            axis.errorbar(
+                x,
+                y,
+                yerr=[low, high],
+                label=name,
+                color=COLORS[at % len(COLORS)],
+                marker=MARKERS[at % len(MARKERS)],
+                markersize=6,
+                linewidth=1.4,
+                elinewidth=0.8,
+                capsize=2.5,
+                alpha=0.9,
+            )
+        axis.set_title(f"{dataset} ({int(group[0].metrics['data/examples'])} examples)", loc="left", fontsize=11)
+        axis.set_xlabel("tokens per query")
+        axis.set_ylabel(f"{quality.removeprefix('quality/').replace('_', ' ')}, 95 % interval")
+        axis.set_ylim(bottom=0)
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", linewidth=0.4, alpha=0.6)
+        axis.legend(frameon=False, fontsize=9, loc="best")
+    if any(point.oracle for point in points):
+        figure.supxlabel("* reads the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555")
+    written = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    for path in written:
+        figure.savefig(path, dpi=160)
+    plt.close(figure)
+    return written

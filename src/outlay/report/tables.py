@@ -1,0 +1,98 @@
+"""Rows of a sweep: what varied, what it bought, what it cost."""
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from outlay.sweep import flat
+
+
+class Point(Protocol):
+    """A finished run, as far as tables need it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def choices(self) -> Mapping[str, str]: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def oracle(self) -> bool: ...
+
+
+def labels(point: Point) -> dict[str, Any]:
+    """A point's settings, flat: each group's choice under its name, each option under group.option."""
+    options = {
+        key: value
+        for key, value in flat(point.config).items()
+        if not key.endswith("_target_") and key.partition(".")[0] not in ("verbose", "output_dir", "tracking", "sweep")
+    }
+    return {**{group: choice for group, choice in point.choices.items() if group != "experiment"}, **options}
+
+
+def varying(points: Sequence[Point]) -> list[str]:
+    """Settings with two values or more among the points that have them; in the order of the config."""
+    each = [labels(point) for point in points]
+    keys = dict.fromkeys(key for one in each for key in one)
+    return [key for key in keys if len({json.dumps(one[key], default=str) for one in each if key in one}) > 1]
+
+
+def by_dataset(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """The points of each data set, in order: figures of different data sets do not compare."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.choices.get("dataset", ""), []).append(point)
+    return groups
+
+
+def headline(points: Sequence[Point]) -> str:
+    """The quality metric that a table leads with: the first that every point has."""
+    for name in ("accuracy", "bertscore_f1", "rougeL", "token_f1", "fact_recall"):
+        if all(f"quality/{name}" in point.metrics for point in points):
+            return f"quality/{name}"
+    return "quality/token_f1"
+
+
+def write_csv(points: Sequence[Point], path: Path) -> Path:
+    """Every varying setting and every metric of every point, with its run id."""
+    settings = varying(points) or ["dataset"]
+    metrics = sorted({name for point in points for name in point.metrics})
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", *settings, "oracle", *metrics, "run_id"])
+        for point in points:
+            values = labels(point)
+            writer.writerow(
+                [
+                    point.name,
+                    *(values.get(key, "") for key in settings),
+                    point.oracle,
+                    *(point.metrics.get(name, "") for name in metrics),
+                    point.run_id,
+                ]
+            )
+    return path
+
+
+def with_interval(metrics: Mapping[str, float], name: str, percent: bool = True) -> str:
+    """"41 % [29, 54]": a mean and its 95 % interval."""
+    scale, unit = (100, " %") if percent else (1, "")
+    digits = 0 if percent else 2
+    mean, low, high = (metrics.get(f"{name}{end}", math.nan) * scale for end in ("", "_lo", "_hi"))
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def count(value: float) -> str:
+    """A number of tokens: 1,234; – where there is none."""
+    if math.isnan(value):
+        return "–"
+    return "∞" if math.isinf(value) else f"{value:,.0f}"

@@ -1,0 +1,171 @@
+"""What a command prints at its end: a table that says what each setting bought, and at what cost."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from outlay.report.tables import Point, by_dataset, count, headline, labels, varying, with_interval
+
+Cell = Callable[[Mapping[str, float]], str]
+
+
+def _tokens(name: str) -> Cell:
+    return lambda metrics: count(metrics.get(name, math.nan))
+
+
+COLUMNS: tuple[tuple[str, str, Cell], ...] = (
+    ("facts kept", "quality/fact_recall", lambda m: with_interval(m, "quality/fact_recall")),
+    ("context\ntokens", "context/tokens_mean", _tokens("context/tokens_mean")),
+    ("proven\noptimal", "context/optimality_mean", lambda m: f"≥ {100 * m['context/optimality_mean']:.0f} %"),
+    ("tokens\na query", "cost/tokens_per_query", _tokens("cost/tokens_per_query")),
+    ("… for\nprobes", "cost/tokens_probe", lambda m: count(m["cost/tokens_probe"] / m["data/examples"])),
+    ("… for\nretries", "cost/tokens_retry", lambda m: count(m["cost/tokens_retry"] / m["data/examples"])),
+    ("infla-\ntion", "inflation/mean", lambda m: f"{m['inflation/mean']:.2f} ×"),
+    ("tokens a\nright answer", "cost/per_correct", _tokens("cost/per_correct")),
+)
+"""Heading, the metric that must say something for the column to be shown, cell."""
+
+NOTHING = {"inflation/mean": 1.0, "cost/tokens_probe": 0.0, "cost/tokens_retry": 0.0}
+"""Values at which a column says nothing."""
+
+ORACLE = "* reads the answer key: a bound, not a policy that can be deployed"
+SHORT = {"budget.tokens": "budget", "retry.stop": "stops on", "retry": "retry", "retry.max_attempts": "attempts"}
+
+
+def sweep_starts(points: int, folder: Path) -> None:
+    _console().print(f"{points} {'run' if points == 1 else 'runs'}; their files go to {folder}", highlight=False)
+
+
+def point(ended: Any, number: int, total: int) -> None:
+    """One line as a point of a sweep ends."""
+    of = f"[{number}/{total}]" if total else f"[{number}]"
+    if ended.status != "FINISHED":
+        _console().print(f"{of} {ended.name}: {ended.status}: {ended.error}", style="red", markup=False, highlight=False)
+        return
+    metrics = ended.metrics
+    name = headline([ended])
+    made, hits = metrics["cache/generated_tokens"], metrics["cache/hits"]
+    asked = hits + metrics["cache/misses"]
+    source = f"{count(made)} tokens generated" if hits < asked else "all from the store"
+    text = f"{of} {ended.name}: {_spoken(name)} {with_interval(metrics, name)}, {count(metrics['cost/tokens_total'])} tokens ({source})"
+    _console().print(text, markup=False, highlight=False)
+
+
+def single(ended: Any) -> None:
+    """One run's metrics, those that say something, and where its files are."""
+    console = _console()
+    metrics = ended.metrics
+    table = Table(
+        title=f"{ended.name} ({int(metrics['data/examples'])} examples, 95 % intervals)"
+        + (" *" if ended.oracle else ""),
+        title_style="bold",
+        title_justify="left",
+        show_header=False,
+    )
+    table.add_column()
+    table.add_column(justify="right")
+    for name in metrics:
+        if name.startswith("quality/") and f"{name}_lo" in metrics:
+            table.add_row(_spoken(name), with_interval(metrics, name))
+    for heading, name, cell in COLUMNS:
+        if name != "quality/fact_recall" and _says_something([ended], name):
+            table.add_row(heading.replace("-\n", "").replace("\n", " "), cell(metrics))
+    table.add_row("tokens in all", count(metrics["cost/tokens_total"]))
+    table.add_row("generated now", count(metrics["cache/generated_tokens"]))
+    console.print(table)
+    if ended.oracle:
+        console.print(ORACLE, style="dim", highlight=False)
+    console.print(f"Files: {ended.folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def sweep_ends(ended: Sequence[Any], folder: Path, ui: str) -> None:
+    """A table for each data set, what it means in a sentence, and where to look next."""
+    console = _console()
+    finished = [one for one in ended if one.status == "FINISHED"]
+    for dataset, points in by_dataset(finished).items():
+        console.print()
+        _table(console, dataset, points)
+    if finished:
+        console.print()
+        console.print("[bold]Look next[/bold]")
+        for what, where in (
+            ("figure", folder / "quality_over_cost.png"),
+            ("all metrics", folder / "results.csv"),
+            ("every run", ui),
+        ):
+            console.print(f"  {what + ':':12} {where}", markup=False, highlight=False, soft_wrap=True)
+
+
+def failures(ended: Sequence[Any]) -> None:
+    """The points that failed, each with its error."""
+    failed = [one for one in ended if one.status != "FINISHED"]
+    table = Table(title=f"{len(failed)} of {len(ended)} runs failed", title_style="bold red", title_justify="left")
+    table.add_column("run")
+    table.add_column("error", overflow="fold")
+    table.add_column("log", overflow="fold")
+    for one in failed:
+        table.add_row(one.name, one.error, f"{one.folder}/run.log")
+    Console(stderr=True).print(table)
+
+
+def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
+    settings = [key for key in varying(points) if key != "dataset"] or ["selector", "retry"]
+    quality = headline(points)
+    examples = int(points[0].metrics["data/examples"])
+    table = Table(
+        title=f"{dataset}: what each setting bought ({examples} examples, 95 % intervals)",
+        title_style="bold",
+        title_justify="left",
+    )
+    for key in settings:
+        table.add_column(SHORT.get(key, key), no_wrap=True)
+    table.add_column(_spoken(quality), justify="right", no_wrap=True)
+    shown = [column for column in COLUMNS if _says_something(points, column[1])]
+    for heading, _, _ in shown:
+        table.add_column(heading, justify="right")
+    for one in points:
+        values = labels(one)
+        cells = [_setting(values.get(key)) for key in settings]
+        if one.oracle:
+            cells[-1] += " *"
+        metrics = one.metrics
+        row = [cell(metrics) if name in metrics else "–" for _, name, cell in shown]
+        table.add_row(*cells, with_interval(metrics, quality), *row)
+    console.print(table)
+    if any(one.oracle for one in points):
+        console.print(ORACLE, style="dim", highlight=False)
+    sentence = _sentence(points, settings)
+    if sentence:
+        console.print(sentence, markup=False, highlight=False)
+
+
+def _says_something(points: Sequence[Point], name: str) -> bool:
+    values = [point.metrics[name] for point in points if name in point.metrics]
+    return any(not math.isnan(value) and value != NOTHING.get(name) for value in values)
+
+
+def _sentence(points: Sequence[Point], settings: Sequence[str]) -> str:
+    """The cheapest right answer among policies that could be deployed."""
+    known = [one for one in points if not one.oracle and math.isfinite(one.metrics.get("cost/per_correct", math.nan))]
+    if len(known) < 2:
+        return ""
+    best = min(known, key=lambda one: one.metrics["cost/per_correct"])
+    values = labels(best)
+    what = ", ".join(f"{SHORT.get(key, key)} {_setting(values[key])}" for key in settings if key in values)
+    return f"Cheapest right answers: {what}, at {count(best.metrics['cost/per_correct'])} tokens each."
+
+
+def _setting(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _spoken(metric: str) -> str:
+    return metric.removeprefix("quality/").replace("_", " ")
+
+
+def _console() -> Console:
+    return Console()

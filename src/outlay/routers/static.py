@@ -1,0 +1,34 @@
+"""Always the same tier: the baseline of every router."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from outlay.agent import Action
+from outlay.agent.ledger import Ledger, Trace
+from outlay.schema import option
+
+
+@dataclass(frozen=True)
+class Static:
+    """tier: null takes the generator's only tier. token_budget: a hard limit a query, probes included."""
+
+    tier: str | None = None
+    token_budget: int | None = option(None, least=1)
+
+    name: ClassVar[str] = "static"
+
+    def policy(self, retry: Any, probe: Any, tiers: list[str]) -> "StaticPolicy":
+        return StaticPolicy(retry, probe, self.tier or tiers[0])
+
+
+@dataclass(frozen=True)
+class StaticPolicy:
+    retry: Any
+    probe: Any
+    tier: str
+
+    def fit(self, ledger: Ledger) -> Self:
+        return self
+
+    def next(self, trace: Trace) -> Action:
+        return self.probe.next(trace, self.tier) or self.retry.next(trace, self.tier)

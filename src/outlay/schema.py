@@ -1,0 +1,290 @@
+"""The schema of every config group, and the one place where a config becomes objects.
+
+A choice of a group is a frozen dataclass named by `_target_` in `conf/<group>/<choice>.yaml`; its
+fields are its options. So a new choice brings its schema with it, and nothing here is edited.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from outlay.errors import ConfigError, nearest
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    choices: Sequence[Any] | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    factory: Any = dataclasses.MISSING,
+) -> Any:
+    """A dataclass field with a checked domain: one of `choices`, or least <= value <= most, value > above."""
+    domain = {"choices": choices, "least": least, "most": most, "above": above}
+    return dataclasses.field(
+        default=default,
+        default_factory=factory,
+        metadata={name: value for name, value in domain.items() if value is not None},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything of a config that is not a group."""
+
+    seed: int = option(0, least=0)  # of data, selection, sampling and statistics
+    verbose: bool = True  # progress bars and the table at the end
+    output_dir: str = "multirun_outputs"
+    sweep: list[Any] = dataclasses.field(default_factory=list)  # a preset's union of grids
+
+
+GROUPS = (
+    "dataset",
+    "unitizer",
+    "embedder",
+    "selector",
+    "budget",
+    "generator",
+    "retry",
+    "router",
+    "probe",
+    "prompt",
+    "metrics",
+    "tracking",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """One grid point as objects: a component per group, and the settings."""
+
+    dataset: Any
+    unitizer: Any
+    embedder: Any
+    selector: Any
+    budget: Any
+    generator: Any
+    retry: Any
+    router: Any
+    probe: Any
+    prompt: Any
+    metrics: Any
+    tracking: Any
+    settings: Settings
+
+
+def conf_dir() -> Path:
+    """The folder of config files (in a checkout, a link to `conf/`)."""
+    return Path(__file__).parent / "conf"
+
+
+def choices(group: str) -> list[str]:
+    """The named options of a group."""
+    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+
+
+def component(group: str, choice: str, **options: Any) -> Any:
+    """Build one component by its name, e.g. component("selector", "mmr", penalty=0.7), without Hydra.
+
+    Raises:
+        ConfigError: an unknown choice or option, or a value outside its domain.
+    """
+    from omegaconf import OmegaConf
+
+    path = conf_dir() / group / f"{choice}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{group}={choice}: no such choice. {nearest(choice, choices(group))}")
+    node = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    # Values that refer to the whole config (${seed}) have none here; there the dataclass's defaults serve.
+    own = {
+        key: value
+        for key, value in node.items()  # type: ignore[union-attr]
+        if key != "defaults" and not str(value).startswith("${")
+    }
+    return build_one(group, {**own, **options})
+
+
+def build(config: Mapping[str, Any]) -> Parts:
+    """Check a composed config against the schemas and build its components; nothing heavy is loaded.
+
+    Raises:
+        ConfigError: an unknown key (also one added with `+`), a wrong type, a value outside its domain,
+            a target outside outlay, or a combination that cannot run.
+    """
+    known = {*GROUPS, *(field.name for field in dataclasses.fields(Settings))}
+    for key in config:
+        if key not in known:
+            raise ConfigError(f"unknown option '{key}'. {nearest(str(key), known)}")
+    settings = _checked(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
+    parts = Parts(**{group: build_one(group, config[group]) for group in GROUPS}, settings=settings)
+    check_combination(parts)
+    return parts
+
+
+def build_one(group: str, node: Mapping[str, Any]) -> Any:
+    """Build the component that a group's node describes.
+
+    Raises:
+        ConfigError: see `build`.
+    """
+    values = dict(node)
+    target = str(values.pop("_target_", ""))
+    if not target.startswith("outlay."):
+        raise ConfigError(f"{group}._target_={target!r}: only components inside 'outlay.' are built from a config")
+    module_name, _, class_name = target.rpartition(".")
+    try:
+        cls = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{group}._target_={target}: {error}") from error
+    if not dataclasses.is_dataclass(cls):
+        raise ConfigError(f"{group}._target_={target} is not a component (a dataclass of options)")
+    return _checked(cls, values, f"{group}.")
+
+
+def _checked(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    for key in values:
+        if key not in fields:
+            hint = nearest(str(key), fields) if fields else "It has no options."
+            raise ConfigError(f"unknown option '{prefix}{key}'. {hint}")
+    try:
+        typed = OmegaConf.structured(cls)
+        _open(typed)
+        typed = OmegaConf.merge(typed, dict(values))
+        built = OmegaConf.to_object(typed)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or ""
+        reason = str(getattr(error, "msg", None) or error).strip().splitlines()[0]
+        raise ConfigError(f"{prefix}{key}: {reason}") from error
+    except ConfigError as error:  # from a component's own __post_init__
+        raise ConfigError(f"{prefix[:-1]}: {error}") from error
+    for name, field in fields.items():
+        _check_domain(f"{prefix}{name}", getattr(built, name), field.metadata)
+    return built
+
+
+def _open(node: Any) -> None:
+    """OmegaConf takes frozen dataclasses for read-only, nested ones too."""
+    from omegaconf import DictConfig, OmegaConf
+
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        child = node._get_node(key)
+        if isinstance(child, DictConfig) and not child._is_none() and not child._is_missing():
+            _open(child)
+
+
+def _check_domain(key: str, value: Any, domain: Mapping[str, Any]) -> None:
+    if value is None or not domain:
+        return
+    for one in value if isinstance(value, list) else [value]:
+        allowed = domain.get("choices")
+        if allowed is not None and one not in allowed:
+            raise ConfigError(f"{key}={one}: {nearest(str(one), map(str, allowed))}")
+        if "least" in domain and not one >= domain["least"]:
+            raise ConfigError(f"{key}={one}: must be at least {domain['least']}")
+        if "above" in domain and not one > domain["above"]:
+            raise ConfigError(f"{key}={one}: must be above {domain['above']}")
+        if "most" in domain and not one <= domain["most"]:
+            raise ConfigError(f"{key}={one}: must be at most {domain['most']}")
+
+
+def check_combination(parts: Parts) -> None:
+    """Refuse what cannot run, before anything is loaded.
+
+    Raises:
+        ConfigError: names the options at odds and the way out.
+    """
+    for impossible, message in _combinations(parts):
+        if impossible:
+            raise ConfigError(message)
+
+
+def _combinations(parts: Parts) -> list[tuple[bool, str]]:
+    """(does it clash, what to say), one row per rule."""
+    data, selector, retry, probe, router = parts.dataset, parts.selector, parts.retry, parts.probe, parts.router
+    tiers = [tier.name for tier in parts.generator.tiers]
+    samples = parts.generator.samples
+    stop = getattr(retry, "stop", "none")
+    summary = data.answer == "text"
+    probe_tier = getattr(probe, "tier", None)
+    router_tier = getattr(router, "tier", None)
+    return [
+        (bool(data.path) and not _may_exist(data.path), f"dataset.path={data.path}: {_siblings(data.path)}"),
+        (
+            stop == "gold" and not data.has_gold,
+            f"retry.stop=gold: dataset={data.name} has no gold answers. "
+            "Use retry.stop=vote or retry.stop=parse",
+        ),
+        (
+            stop == "gold" and summary,
+            "retry.stop=gold: a summary is never exactly right, so it would never stop. Use retry=none",
+        ),
+        (
+            not data.has_document and selector.name != "none",
+            f"selector={selector.name} needs a document, and dataset={data.name} has none. Use selector=none",
+        ),
+        (
+            not data.has_document and not samples,
+            f"generator={parts.generator.name} answers with the context, and dataset={data.name} has none. "
+            "Use generator=smollm2",
+        ),
+        (
+            data.has_document and data.query == "question" and summary and getattr(data, "task", "") == "summary",
+            "dataset.query=question: a summary has no question. Use dataset.query=template or centroid",
+        ),
+        (
+            (selector.name == "full") != (parts.budget.name == "full"),
+            "selector=full and budget=full go together: the whole document keeps no budget. "
+            "Use both, or another selector under budget=fixed",
+        ),
+        (
+            probe_tier is not None and probe_tier not in tiers,
+            f"probe.tier={probe_tier}: generator={parts.generator.name} has no such tier. "
+            f"{nearest(str(probe_tier), tiers)}",
+        ),
+        (
+            router_tier is not None and router_tier not in tiers,
+            f"router.tier={router_tier}: generator={parts.generator.name} has no such tier. "
+            f"{nearest(str(router_tier), tiers)}",
+        ),
+        (
+            probe.name != "none" and not samples,
+            f"probe={probe.name}: generator={parts.generator.name} does not sample, so there is nothing to "
+            "probe. Use probe=none",
+        ),
+        (
+            retry.name != "none" and not samples,
+            f"retry={retry.name}: generator={parts.generator.name} gives the same answer every time. "
+            "Use retry=none",
+        ),
+        (
+            getattr(probe, "reuse", False) and probe.temperature != getattr(retry, "temperature", None),
+            "probe.reuse=true: its samples serve as attempts, so probe.temperature must equal retry.temperature",
+        ),
+        (
+            data.credentialed and not parts.generator.stays_home,
+            f"dataset={data.name} is credentialed: its text may not be sent to generator={parts.generator.name}, "
+            "whose address is not on this machine. Use a local generator",
+        ),
+    ]
+
+
+def _may_exist(path: str) -> bool:
+    """Whether a path is here, or could be a hub id (owner/name, and no folder `owner`)."""
+    where = Path(path).expanduser()
+    return where.exists() or (path.count("/") == 1 and not where.suffix and not where.parent.exists())
+
+
+def _siblings(path: str | None) -> str:
+    where = Path(path or "").expanduser()
+    if not where.parent.is_dir():
+        return f"there is no folder {where.parent}"
+    names = [one.name for one in where.parent.iterdir() if not one.name.startswith(".")]
+    return f"no such file. {nearest(where.name, names) if len(names) < 40 else ''}".rstrip()

@@ -1,0 +1,203 @@
+"""The executor: the sum over lines is the bill, draws are shared between policies, budgets are never passed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulated import Simulated
+
+from outlay.agent.executor import Limits, Outcome, Task, Verifier, execute, scored
+from outlay.agent.ledger import Ledger, Line, Query, ledger_table, read_ledger
+from outlay.agent.retry.fixed import Fixed
+from outlay.agent.retry.none import NoRetry
+from outlay.errors import ConfigError
+from outlay.generate import Prompt, Tally
+from outlay.generate.store import Store
+from outlay.inflation.probes.cbe import Cbe
+from outlay.inflation.probes.none import NoProbe
+from outlay.routers.static import StaticPolicy
+
+GOLD = {"gold": Verifier(lambda example_id, answer: answer == "right", oracle=True)}
+
+
+def tasks(n: int, length: int = 20) -> list[Task]:
+    def task(at: int) -> Task:
+        def prompt(shown: str | None) -> Prompt:
+            user = (("user", f"question {at} " + "x" * length),)
+            return Prompt(user if shown is None else (*user, ("assistant", shown), ("user", "again")))
+
+        return Task(Query(f"q{at}", f"question {at}", 0, length), prompt, lambda reply: reply or None)
+
+    return [task(at) for at in range(n)]
+
+
+def run(
+    store: Store,
+    retry: object,
+    probe: object = NoProbe(),
+    n: int = 12,
+    generator: Simulated | None = None,
+    verifiers: Mapping[str, Verifier] = GOLD,
+    seed: int = 0,
+    **limits: object,
+) -> tuple[list[Outcome], Ledger, Tally]:
+    ledger, tally = Ledger(), Tally()
+    outcomes = execute(
+        tasks(n),
+        StaticPolicy(retry, probe, "small"),
+        generator or Simulated(),
+        store,
+        tally,
+        verifiers,
+        Limits(max_new_tokens=10, **limits),  # type: ignore[arg-type]
+        seed,
+        ledger,
+    )
+    return outcomes, ledger, tally
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store.sqlite")
+
+
+retries = st.builds(
+    Fixed,
+    max_attempts=st.integers(1, 6),
+    stop=st.sampled_from(["gold", "vote", "parse", "none"]),
+    context=st.sampled_from(["fresh", "carry"]),
+    temperature=st.sampled_from([0.0, 0.7]),
+) | st.builds(NoRetry, temperature=st.sampled_from([0.0, 0.7]))
+probes = st.just(NoProbe()) | st.builds(Cbe, k=st.integers(2, 4), reuse=st.booleans())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(retry=retries, probe=probes, fail=st.sampled_from([0.0, 0.4]), seed=st.integers(0, 3))
+def test_the_sum_over_lines_is_the_bill_and_nothing_is_dropped(
+    tmp_path: Path, retry: object, probe: object, fail: float, seed: int
+) -> None:
+    store = Store(tmp_path / f"{seed}-{fail}.sqlite")
+    generator = Simulated(fail=fail)
+    reuse = getattr(probe, "reuse", False)
+    outcomes, ledger, _ = run(store, retry, probe, generator=generator, seed=seed, reuse_probe=reuse)
+    assert [outcome.trace.query.id for outcome in outcomes] == [f"q{at}" for at in range(12)]
+    assert sum(outcome.trace.tokens for outcome in outcomes) == ledger.tokens
+    price = generator.tiers[0].price
+    assert ledger.usd == pytest.approx(
+        sum(price.usd(line.prompt_tokens, line.cached_tokens, line.completion_tokens) for line in ledger.lines)
+    )
+    for outcome in outcomes:
+        lines = [line for line in ledger.lines if line.example_id == outcome.trace.query.id]
+        assert [line.line for line in lines] == list(range(len(lines)))
+        assert [line.attempt for line in outcome.trace.attempts] == list(range(1, len(outcome.trace.attempts) + 1))
+        assert 1 <= len(outcome.trace.attempts) <= max(getattr(retry, "max_attempts", 1), getattr(probe, "k", 1))
+        for line in lines:
+            assert (line.error != "") == (line.finish_reason == "error")
+            assert line.error == "" or (line.tokens == 0 and line.answer is None)
+    # a verdict that read gold marks its line, and only that
+    assert all(line.oracle == (line.kind == "verify") for line in ledger.lines)
+    assert ledger.oracle == (getattr(retry, "stop", "") == "gold")
+
+
+def test_one_request_bills_its_prompt_once(store: Store) -> None:
+    _, ledger, _ = run(store, NoRetry(), Cbe(k=4), n=1)
+    probe = [line for line in ledger.lines if line.kind == "probe"]
+    assert [line.prompt_tokens > 0 for line in probe] == [True, False, False, False]
+    assert all(line.completion_tokens > 0 for line in probe)
+
+
+def test_policies_are_compared_on_the_same_draws(store: Store) -> None:
+    _, few, _ = run(store, Fixed(max_attempts=2, stop="none"))
+    _, many, tally = run(store, Fixed(max_attempts=5, stop="none"))
+    first = {(line.example_id, line.attempt): line.text for line in few.lines}
+    later = {(line.example_id, line.attempt): line.text for line in many.lines}
+    assert first.items() <= later.items()
+    assert (tally.hits, tally.misses) == (24, 36)
+
+
+def test_the_second_time_nothing_is_generated(store: Store) -> None:
+    generator = Simulated()
+    run(store, Fixed(stop="gold"), Cbe(), generator=generator)
+    asked = len(generator.asked)
+    _, _, tally = run(store, Fixed(stop="gold"), Cbe(), generator=generator)
+    assert len(generator.asked) == asked
+    assert tally.misses == 0 and tally.generated_tokens == 0
+
+
+def test_failed_calls_are_asked_again_next_time(store: Store) -> None:
+    _, ledger, _ = run(store, NoRetry(temperature=0.7), generator=Simulated(fail=1.0))
+    assert all(line.error for line in ledger.lines) and len(store) == 0
+    _, ledger, _ = run(store, NoRetry(temperature=0.7), generator=Simulated(fail=0.0))
+    assert not any(line.error for line in ledger.lines)
+
+
+def test_probe_and_attempts_draw_from_separate_streams_unless_reused(store: Store) -> None:
+    _, apart, _ = run(store, Fixed(stop="none", max_attempts=3), Cbe(k=3), n=40)
+    probe = [line.text for line in apart.lines if line.kind == "probe"]
+    attempts = [line.text for line in apart.lines if line.kind == "attempt"]
+    assert len(attempts) == 120 and probe != attempts
+    outcomes, reused, _ = run(store, Fixed(stop="none", max_attempts=3), Cbe(k=3, reuse=True), n=40, reuse_probe=True)
+    assert all(line.kind == "probe" for line in reused.lines)
+    assert sorted(line.text for line in reused.lines) == sorted(attempts)
+    assert all(len(outcome.trace.attempts) == 3 for outcome in outcomes)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(budget=st.integers(1, 400), retry=retries, probe=probes)
+def test_a_token_budget_is_never_passed(tmp_path: Path, budget: int, retry: object, probe: object) -> None:
+    store = Store(tmp_path / "budget.sqlite")
+    outcomes, _, _ = run(store, retry, probe, tokens_per_query=budget)
+    for outcome in outcomes:
+        assert outcome.trace.tokens <= budget
+
+
+def test_carry_shows_the_last_chain(store: Store) -> None:
+    generator = Simulated(p=0.0)
+    _, ledger, _ = run(store, Fixed(stop="gold", context="carry", max_attempts=2), n=1, generator=generator)
+    first = next(line for line in ledger.lines if line.attempt == 1)
+    assert f"assistant: {first.text}" in generator.asked[1].text
+    second = next(line for line in ledger.lines if line.attempt == 2 and line.kind == "attempt")
+    assert second.context == "carry" and second.prompt_tokens > first.prompt_tokens
+
+
+def test_a_prompt_that_passes_the_window_is_refused_with_both_numbers(store: Store) -> None:
+    ledger = Ledger()
+    outcomes = execute(
+        tasks(1, length=1500),
+        StaticPolicy(NoRetry(), NoProbe(), "small"),
+        Simulated(),
+        store,
+        Tally(),
+        {},
+        Limits(max_new_tokens=10),
+        0,
+        ledger,
+    )
+    (line,) = ledger.lines
+    assert "window of 1000" in line.error and "1517" in line.error.replace(",", "")
+    assert line.tokens == 0 and outcomes[0].stop.answer is None
+
+
+def test_an_unknown_verifier_is_named(store: Store) -> None:
+    with pytest.raises(ConfigError, match="verifier 'gold'"):
+        run(store, Fixed(stop="gold"), verifiers={})
+
+
+def test_a_vote_stops_when_the_majority_cannot_change(store: Store) -> None:
+    early, _, _ = run(store, Fixed(stop="vote", max_attempts=5), n=60, generator=Simulated(p=0.8))
+    late, _, _ = run(store, Fixed(stop="none", max_attempts=5), n=60, generator=Simulated(p=0.8))
+    assert [one.stop.answer for one in early] == [one.trace.vote() for one in late]
+    assert sum(len(one.trace.attempts) for one in early) < sum(len(one.trace.attempts) for one in late)
+
+
+def test_a_ledger_survives_its_file(store: Store, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    _, ledger, _ = run(store, Fixed(stop="gold"), Cbe())
+    lines = scored(ledger.lines, lambda line: float(line.answer == "right"))
+    pq.write_table(ledger_table(lines), tmp_path / "ledger.parquet")
+    assert read_ledger(tmp_path / "ledger.parquet").lines == lines
+    assert [line.score is None for line in lines] == [line.kind == "verify" for line in lines]
+    assert list(Ledger([]).frame().columns) == list(Line.__dataclass_fields__)

@@ -1,0 +1,61 @@
+"""Tracked runs: every ending leaves a true state; names, tags, metrics and artifacts are what MLflow shows."""
+
+from pathlib import Path
+
+import pytest
+
+from outlay.errors import ConfigError, OutlayError
+from outlay.track import Tracking, start_run, store_uri, summary, ui_command
+
+pytestmark = pytest.mark.slow  # a new SQLite store takes seconds to migrate
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("outputs")
+
+
+def test_a_sweep_and_its_runs_are_nested_and_truly_ended(folder: Path) -> None:
+    parent = start_run(Tracking(), folder, "sweep", {"kind": "sweep"})
+    good = start_run(Tracking(), folder, "good", {}, parent.run_id)
+    good.params({"selector": "rcd", "long": "x" * 9000})
+    good.metrics({"quality/accuracy": 0.5, "quality/accuracy_lo": float("nan")})
+    (folder / "a.txt").write_text("kept")
+    good.artifact(folder / "a.txt")
+    good.end()
+    bad = start_run(Tracking(), folder, "bad", {}, parent.run_id)
+    bad.end("FAILED", ValueError("row 3"))
+    bad.end()  # the first end is the true one
+    parent.end("FAILED")
+    run = good.client.get_run(good.run_id)
+    assert run.data.params == {"selector": "rcd", "long": "x" * 500}
+    assert run.data.metrics["quality/accuracy"] == 0.5
+    assert run.data.tags["mlflow.parentRunId"] == parent.run_id and "git_sha" in run.data.tags
+    assert [file.path for file in good.client.list_artifacts(good.run_id)] == ["a.txt"]
+    assert bad.client.get_run(bad.run_id).data.tags["error"] == "ValueError: row 3"
+    (shown,) = [one for one in summary(Tracking(), folder) if one["sweep"]]
+    assert shown["status"] == "FAILED" and shown["children"] == {"FINISHED": 1, "FAILED": 1}
+
+
+def test_a_store_is_made_once_and_found_again(folder: Path) -> None:
+    assert (folder / "mlflow.db").is_file()
+    first = start_run(Tracking(experiment="other"), folder, "one", {})
+    first.end("KILLED")
+    assert any(one["name"] == "one" and one["status"] == "KILLED" for one in summary(Tracking(), folder))
+    assert store_uri(Tracking(uri="http://127.0.0.1:5000"), folder) == "http://127.0.0.1:5000"
+    assert "mlflow ui" in ui_command(Tracking(), folder)
+
+
+def test_an_empty_folder_has_no_runs(tmp_path: Path) -> None:
+    assert summary(Tracking(), tmp_path) == [] and not list(tmp_path.iterdir())
+
+
+def test_a_store_that_cannot_be_reached_names_the_option(tmp_path: Path) -> None:
+    with pytest.raises(OutlayError, match=r"tracking\.uri=sqlite:////proc/nowhere/x\.db"):
+        start_run(Tracking(uri="sqlite:////proc/nowhere/x.db"), tmp_path, "x", {})
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b"])
+def test_an_experiment_names_a_folder_too(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"experiment"):
+        Tracking(experiment=name)
