@@ -14,7 +14,7 @@ class GridSweeper(Sweeper):
     """The union of a preset's grids under one tracked parent."""
 
     config: DictConfig
-    launcher: Launcher  # type: ignore[assignment]  # Hydra's base says it may be None; setup fills it
+    launcher: Launcher
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config = config

@@ -229,8 +229,6 @@ def _job(config: DictConfig) -> Ended:
     """Hydra's task: one point. Its failure is returned, so that it hides no other point's."""
     from hydra.core.hydra_config import HydraConfig
 
-    from outlay.runner import run_name
-
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     chosen = _choices(hydra_config)
@@ -250,8 +248,7 @@ def _job(config: DictConfig) -> Ended:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
         message = str(error) if isinstance(error, OutlayError) else f"{type(error).__name__}: {error}"
-        name = run_name(schema.build(_plain(config)))
-        ended = Ended(name, "FAILED", _plain(config), chosen, {}, str(folder), error=" ".join(message.split()))
+        ended = Ended(_name(config, folder), "FAILED", _plain(config), chosen, {}, str(folder), error=" ".join(message.split()))
     _ended.append(ended)
     multirun = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
     _report(ended, hydra_config.job.num if multirun else None)
@@ -272,7 +269,17 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
-def _choices(hydra_config: DictConfig) -> dict[str, str]:
+def _name(config: DictConfig, folder: Path) -> str:
+    """A failed point's name; one that was never built has its folder's."""
+    from outlay.runner import run_name
+
+    try:
+        return run_name(_checked(config))
+    except ConfigError:
+        return f"run {folder.name}"
+
+
+def _choices(hydra_config: Any) -> dict[str, str]:
     return {group: str(choice) for group, choice in hydra_config.runtime.choices.items() if group in schema.GROUPS}
 
 

@@ -216,7 +216,7 @@ def _context(example: Example, parts: Parts) -> Sent | None:
     else:
 
         def count(texts: Sequence[str]) -> list[int]:
-            return parts.generator.count(texts, tier)  # type: ignore[no-any-return]
+            return parts.generator.count(texts, tier)
 
     return select_context(
         example,
@@ -240,7 +240,7 @@ def _tasks(chunk: Sequence[Example], sent: Sequence[Sent | None], parts: Parts) 
         context = one.context.text if one else ""
 
         def prompt(shown: str | None) -> Prompt:
-            return parts.prompt.prompt(text, example, context, shots, shown)  # type: ignore[no-any-return]
+            return parts.prompt.prompt(text, example, context, shots, shown)
 
         def read(reply: str) -> str | None:
             return parse(reply, parts.dataset.answer, example.choices, parts.prompt.answer_pattern)

@@ -97,11 +97,11 @@ def component(group: str, choice: str, **options: Any) -> Any:
     path = conf_dir() / group / f"{choice}.yaml"
     if not path.is_file():
         raise ConfigError(f"{group}={choice}: no such choice. {nearest(choice, choices(group))}")
-    node = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    node: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(path), resolve=False)  # type: ignore[assignment]
     # Values that refer to the whole config (${seed}) have none here; there the dataclass's defaults serve.
     own = {
         key: value
-        for key, value in node.items()  # type: ignore[union-attr]
+        for key, value in node.items()
         if key != "defaults" and not str(value).startswith("${")
     }
     return build_one(group, {**own, **options})
@@ -139,7 +139,7 @@ def build_one(group: str, node: Mapping[str, Any]) -> Any:
         cls = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{group}._target_={target}: {error}") from error
-    if not dataclasses.is_dataclass(cls):
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise ConfigError(f"{group}._target_={target} is not a component (a dataclass of options)")
     return _checked(cls, values, f"{group}.")
 

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 Count = Callable[[str], int]
 """Tokens of a text under the budget's tokenizer."""
 
-_BLANK_LINE = re.compile(r"(?:\r\n|\r|\n)[ \t]*(?:\r\n|\r|\n)")
 _WORD = re.compile(r"\S+")
+_GAP = "\n"  # what stands for the text left out between two kept pieces
+_LONGEST_BREAK = 80
 _LONGEST_WORD = 40  # a longer run without white space (Chinese, a URL) may be cut inside
 
 
@@ -23,7 +24,7 @@ _LONGEST_WORD = 40  # a longer run without white space (Chinese, a URL) may be c
 class Context:
     """The document's part that is sent.
 
-    text: document[start:end] of the spans, joined by a line break, or a blank line where one was left out;
+    text: document[start:end] of the spans, joined by line breaks;
     tokens: of the text, measured; kept, dropped: unit indices in document order; cut: a kept unit of which only
     the beginning is sent.
     """
@@ -39,12 +40,20 @@ class Context:
 def unit_costs(
     document: str, units: Sequence[Unit], count_many: Callable[[list[str]], list[int]]
 ) -> "np.ndarray":
-    """(n,) int64 tokens of each unit as it would stand in the context, with the break after it; at least 1."""
+    """(n,) int64 tokens of each unit as it would stand in the context, with the break before it; at least 1.
+
+    The break stands before, not after: byte-pair tokenizers read a blank line at the end of a text as one
+    token and before a word as two. It is the document's own where it holds a line break (so much is sent if
+    the unit before is kept too), else one line break (sent if it is not): with such tokenizers the costs add
+    up to the whole text's tokens or slightly more.
+    """
     import numpy as np
 
-    texts = [
-        _joined(document, unit.spans)[0] + _break(_trailing_space(document[slice(*unit.spans[-1])])) for unit in units
-    ]
+    texts = []
+    for unit in units:
+        before = document[max(0, unit.start - _LONGEST_BREAK) : unit.start]
+        own = before[len(before.rstrip()) :]
+        texts.append((own if "\n" in own or "\r" in own else _GAP) + _joined(document, unit.spans)[0])
     return np.maximum(np.asarray(count_many(texts) if texts else [], dtype=np.int64), 1)
 
 
@@ -135,12 +144,7 @@ def _joined(document: str, spans: Iterable[Span]) -> tuple[str, tuple[Span, ...]
         start += len(piece) - len(piece.lstrip())
         if start < end:
             tight.append((start, end))
-    parts: list[str] = []
-    for at, (start, end) in enumerate(tight):
-        if at:
-            parts.append(_break(document[tight[at - 1][1] : start]))
-        parts.append(document[start:end])
-    return "".join(parts), tuple(tight)
+    return _GAP.join(document[start:end] for start, end in tight), tuple(tight)
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -151,12 +155,3 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
         else:
             merged.append((start, end))
     return merged
-
-
-def _trailing_space(text: str) -> str:
-    return text[len(text.rstrip()) :]
-
-
-def _break(gap: str) -> str:
-    """What stands for a left-out gap."""
-    return "\n\n" if _BLANK_LINE.search(gap) else "\n"

@@ -23,7 +23,6 @@ def solve_batch(
 
     Documents are padded to the longest: memory is that of documents * units^2 floats, so batch like with like.
     """
-    import numpy as np
 
     if not objectives:
         return []
@@ -36,7 +35,7 @@ def solve_batch(
         for mores, own in zip(greedy.additions, starts, strict=True)
     ]
     again = run.greedy(improved, False) if improved != starts else greedy
-    solutions = []
+    solutions: list[list[Solution]] = []
     for place, objective in enumerate(objectives):
         solutions.append([])
         for q in range(len(budgets[place])):
@@ -105,7 +104,10 @@ class _Run:
         schur = (1 + self.scale * self.cosines.diagonal(dim1=1, dim2=2)).double()[:, None].repeat(1, count, 1)
         factor: list[torch.Tensor] = []
         free = (self.cost < 2**40).repeat(1, count, 1)
-        left, value = self.limit.clone(), torch.zeros(documents, count, device=self.device, dtype=torch.float64)
+        left, value = (
+            self.limit.clone(),
+            torch.zeros(documents, count, device=self.device, dtype=torch.float64),
+        )
         fixed = self.limit - self._paid(first, lengths)
         picks: list[torch.Tensor] = []
         best = torch.full_like(value, -torch.inf)
@@ -121,7 +123,9 @@ class _Run:
             open_ = ~forced & fits.any(-1)
             if bounded:
                 self._tighten(bounds, value, density, free, fixed, ~forced)
-            slopes = torch.where(forced, slopes, density.where(free & (self.cost <= fixed[..., None]), 0.0).amax(-1))
+            slopes = torch.where(
+                forced, slopes, density.where(free & (self.cost <= fixed[..., None]), 0.0).amax(-1)
+            )
             more, unit_more = (value[..., None] + gain).where(fits, -torch.inf).max(-1)
             better = open_ & (more > best)
             best = torch.where(better, more, best)
@@ -143,7 +147,8 @@ class _Run:
         wins = (best > value * (1 + 1e-6)).cpu().numpy()
         steps, units = best_step.cpu().numpy(), best_unit.cpu().numpy()
         orders = [
-            [order[d, q][order[d, q] >= 0].tolist() for q in range(len(self.budgets[d]))] for d in range(documents)
+            [order[d, q][order[d, q] >= 0].tolist() for q in range(len(self.budgets[d]))]
+            for d in range(documents)
         ]
         additions = [
             [
@@ -160,7 +165,10 @@ class _Run:
 
         documents, count = self.limit.shape
         longest = max((len(one) for own in starts for one in own), default=0)
-        first, lengths = np.zeros((documents, count, longest), np.int64), np.zeros((documents, count), np.int64)
+        first, lengths = (
+            np.zeros((documents, count, longest), np.int64),
+            np.zeros((documents, count), np.int64),
+        )
         for d, own in enumerate(starts):
             for q, one in enumerate(own):
                 first[d, q, : len(one)], lengths[d, q] = one, len(one)
@@ -179,7 +187,9 @@ class _Run:
 
         spread = torch.stack(
             [
-                ((self.cosines - cover[:, q, None]).clamp_min(0) * self.weight[:, None]).sum(-1, dtype=torch.float64)
+                ((self.cosines - cover[:, q, None]).clamp_min(0) * self.weight[:, None]).sum(
+                    -1, dtype=torch.float64
+                )
                 for q in range(cover.shape[1])
             ],
             dim=1,

@@ -87,7 +87,9 @@ class _Relaxation:
         count = len(inst.cost)
         self.forced = np.bincount(inst.group[kept], minlength=count).astype(np.float64)
         self.room = budget - int(inst.cost @ self.forced)
-        self.copies = np.where(inst.cost <= self.room, np.bincount(inst.group, minlength=count) - self.forced, 0.0)
+        self.copies = np.where(
+            inst.cost <= self.room, np.bincount(inst.group, minlength=count) - self.forced, 0.0
+        )
         self.worth = np.empty(count)
         self.slope = np.empty(count)
 

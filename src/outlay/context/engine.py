@@ -10,7 +10,7 @@ from outlay.errors import OutlayError
 if TYPE_CHECKING:
     import numpy as np
 
-DENSE_LIMIT = 8000  # units; the matrix of similarities takes 4 n^2 bytes, 256 MB here
+DENSE_LIMIT = 12_000  # units; the matrix of similarities takes 4 n^2 bytes, 576 MB here
 FACTOR_LIMIT = 2**33  # bytes of the Cholesky factor; only touched pages take memory
 
 
@@ -137,7 +137,9 @@ def coverage_limit(rows: "np.ndarray", weight: "np.ndarray") -> "np.ndarray":
     square = np.einsum("id,id->i", rows @ (weighted.T @ rows), rows)
     total = float(weight.sum(dtype=np.float64))
     limit = (linear + np.sqrt(np.maximum(total * square, 0.0))) / 2
-    return np.asarray(np.maximum(limit, 0.0) * (1 + 1e-4) + 1e-6 * total)  # above the rounding of the two products
+    return np.asarray(
+        np.maximum(limit, 0.0) * (1 + 1e-4) + 1e-6 * total
+    )  # above the rounding of the two products
 
 
 def _value(objective: Objective, inst: Any, order: list[int]) -> float:

@@ -7,8 +7,14 @@ layout of MIMIC-IV discharge notes.
 import re
 from typing import NamedTuple
 
+
+def word_set(text: str, separator: str | None = None) -> frozenset[str]:
+    """The words of a table, or its phrases between separators."""
+    return frozenset(" ".join(phrase.split()) for phrase in text.split(separator))
+
+
 # Names that head a section even when text follows on the same line ("Allergies: penicillin").
-_SECTIONS = frozenset(
+_SECTIONS = word_set(
     """
     admission date; allergies; allergies and intolerances; assessment; assessment and plan; assessment/plan; a/p;
     attending; brief hospital course; cc; chief complaint; clinical history; condition on discharge; consultations;
@@ -25,24 +31,25 @@ _SECTIONS = frozenset(
     reason for consultation; reason for visit; recommendations; results; review of systems; ros;
     secondary diagnoses; secondary diagnosis; service; sh; social history; studies; subjective; summary;
     surgical history; transitional issues; vital signs; vitals; vitals reviewed
-    """.replace("\n", " ").replace("  ", " ").strip().split("; ")
+    """,
+    ";",
 )
-_SECTION_NAMES = frozenset(" ".join(name.split()) for name in _SECTIONS)
 
 # A label of a structured abstract is built of these words ("PATIENTS AND METHODS:", "DESIGN, SETTING:").
-_ABSTRACT_WORDS = frozenset(
+_ABSTRACT_WORDS = word_set(
     """
-    abstract aim aims analysis and approach background basic case cases clinical collection conclusion conclusions
-    context criteria data definition description design discussion evidence experimental extraction finding findings for goal goals
-    hypotheses hypothesis implications importance in interpretation intervention interventions introduction investigation key limitations
-    main material materials measure measured measurement measurements measures method methodology methods
-    object objective objectives observations of or outcome outcomes participants patients population practice presentation
-    primary principal problem procedure procedures purpose purposes question rationale recommendations registration relevance report reports
-    research result results review sample search secondary selection setting settings significance source sources
-    statement strategy studied study subjects summary synthesis the to trial was
-    """.split()
+    abstract aim aims analysis and approach background basic case cases clinical collection conclusion
+    conclusions context criteria data definition description design discussion evidence experimental
+    extraction finding findings for goal goals hypotheses hypothesis implications importance in interpretation
+    intervention interventions introduction investigation key limitations main material materials measure
+    measured measurement measurements measures method methodology methods object objective objectives
+    observations of or outcome outcomes participants patients population practice presentation primary
+    principal problem procedure procedures purpose purposes question rationale recommendations registration
+    relevance report reports research result results review sample search secondary selection setting settings
+    significance source sources statement strategy studied study subjects summary synthesis the to trial was
+    """
 )
-_LINKS = frozenset("and for in of or the to was".split())
+_LINKS = word_set("and for in of or the to was")
 
 _HASH = re.compile(r"(#{1,6})(?:[ \t]+(?=\S)|[.)]?[ \t]*(?=[^\W\d_]))")
 _NAME_STOP = re.compile(r"(?<=[^\W_]{2})\.\s+(?=\S)")  # "# HIV. Continued home medications."
@@ -53,7 +60,9 @@ _ITEM = re.compile(
     r"[ \t]*(?:[-–—*+•·‣▪◦●○■](?!\d)(?=\s|\w)|\(?\d{1,3}[.)](?!\d)(?=\s|[^\W\d])|\(?[a-z]\)|[a-h]\.(?=\s)|#\d+[.)]?(?=\s))"
     r"[ \t]*(?=\S)"
 )
-_STAMP = re.compile(r"[ \t]*(?:___|\d{1,4}[-/]\d{1,2}[-/]\d{1,4})?[ \t]*\d{1,2}:\d{2}[ \t]*(?:[AaPp]\.?[Mm]\b)?[ \t]*\S")
+_STAMP = re.compile(
+    r"[ \t]*(?:___|\d{1,4}[-/]\d{1,2}[-/]\d{1,4})?[ \t]*\d{1,2}:\d{2}[ \t]*(?:[AaPp]\.?[Mm]\b)?[ \t]*\S"
+)
 _CELL_GAP = re.compile(r"(?<=[^\s.?!:;,])(?: {2,}|[ \t]*\t[ \t]*| \| )(?=\S)")
 _LONGEST_ROW = 200  # a longer line with wide gaps is justified prose
 
@@ -74,7 +83,7 @@ class Line(NamedTuple):
 def known_header(name: str) -> bool:
     """Whether the name heads a section of a clinical note, or labels a part of a structured abstract."""
     name = " ".join(name.lower().split())
-    if name in _SECTION_NAMES:
+    if name in _SECTIONS:
         return True
     words = _WORD.findall(name)
     return bool(words) and all(word in _ABSTRACT_WORDS for word in words) and words[0] not in _LINKS
@@ -83,15 +92,16 @@ def known_header(name: str) -> bool:
 def lines(document: str) -> list[Line]:
     """Every line of the document with its kind; together they tile it. A label inside a line starts a new one."""
     found: list[Line] = []
+    shouting = _mostly_capitals(document)
     offset, alone = 0, True
     for physical in document.splitlines(keepends=True):
         cut = 0
         if ":" in physical:
             for match in _INNER_LABEL.finditer(physical):
                 if known_header(match[1]):
-                    found.append(_line(physical[cut : match.end()], offset + cut, alone))
+                    found.append(_line(physical[cut : match.end()], offset + cut, alone and not shouting))
                     cut, alone = match.end(), False
-        line = _line(physical[cut:] if cut else physical, offset + cut, alone)
+        line = _line(physical[cut:] if cut else physical, offset + cut, alone and not shouting)
         found.append(line)
         alone = line.kind == BLANK
         offset += len(physical)
@@ -99,7 +109,7 @@ def lines(document: str) -> list[Line]:
 
 
 def _line(text: str, start: int, alone: bool) -> Line:
-    """One line; `alone` says that a blank line or the document's start stands before it."""
+    """One line; `alone`: a line in capitals here is a header, as a blank line or the document's start is before it."""
     end, content = start + len(text), text.strip()
     if not content:
         return Line(start, end, BLANK, start)
@@ -115,9 +125,13 @@ def _line(text: str, start: int, alone: bool) -> Line:
             return Line(start, end, HEADER, head + label.end(), 1, bare)
         if bare and _titled(label[1]):
             return Line(start, end, HEADER, head + label.end(), 1 if label[1].isupper() else 2, bare)
-    elif len(content) <= 60 and content[0].isupper() and content[-1] not in ".,;?!":
-        if known_header(content) or (alone and content.isupper() and _caps_header(content)):
-            return Line(start, end, HEADER, end, 1, bare=True)
+    elif (
+        content[0].isupper()
+        and content[-1] not in ".,;?!"
+        and len(content) <= 60
+        and (known_header(content) or (alone and content.isupper() and _caps_header(content)))
+    ):
+        return Line(start, end, HEADER, end, 1, bare=True)
     if item := _ITEM.match(text):
         return Line(start, end, ITEM, start + item.end())
     if _STAMP.match(text):
@@ -127,6 +141,12 @@ def _line(text: str, start: int, alone: bool) -> Line:
         if len(gaps) >= 2 or any("\t" in gap for gap in gaps):
             return Line(start, end, ROW, head)
     return Line(start, end, TEXT, head)
+
+
+def _mostly_capitals(document: str) -> bool:
+    """Whether the document is dictated in capitals, so that capitals mark no header."""
+    letters = [character for character in document[:4000] if character.isalpha()]
+    return 2 * sum(map(str.isupper, letters)) > len(letters)
 
 
 def _titled(name: str) -> bool:

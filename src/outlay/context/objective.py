@@ -93,7 +93,9 @@ def _whole(name: str, values: Any, least: int) -> "np.ndarray":
     wrong = np.argwhere((array != np.floor(array)) | (array < least) | (array > 2**53))
     if len(wrong):
         place = tuple(int(axis) for axis in wrong[0])
-        raise ConfigError(f"{name} holds {array[place]:g} at {place}: expected whole tokens, at least {least}")
+        raise ConfigError(
+            f"{name} holds {array[place]:g} at {place}: expected whole tokens, at least {least}"
+        )
     return array.astype(np.int64)
 
 
@@ -101,7 +103,9 @@ def _unit_rows(rows: "np.ndarray") -> "np.ndarray":
     import numpy as np
 
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    scaled = rows / np.where(largest > 0, largest, 1.0)  # first by the largest entry: squares neither over- nor underflow
+    scaled = rows / np.where(
+        largest > 0, largest, 1.0
+    )  # first by the largest entry: squares neither over- nor underflow
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
     unit: np.ndarray = scaled / np.where(length > 0, length, 1.0)
     return unit
@@ -114,7 +118,9 @@ def first_copies(rows: "np.ndarray") -> "np.ndarray":
     first = np.arange(len(rows))
     if rows.shape[1] == 0:
         return np.zeros_like(first)
-    heads, head_of = np.unique(rows[:, 0], return_inverse=True)  # a cheap first sieve: most documents end here
+    heads, head_of = np.unique(
+        rows[:, 0], return_inverse=True
+    )  # a cheap first sieve: most documents end here
     if len(heads) < len(rows):
         suspects = np.flatnonzero(np.bincount(head_of)[head_of] > 1)
         seen: dict[bytes, int] = {}
@@ -149,7 +155,9 @@ class Objective:
         for start in range(0, len(chosen), 256):  # blocks: a long document never holds k rows of n at once
             np.maximum(covered, (rows[chosen[start : start + 256]] @ rows.T).max(axis=0), out=covered)
         kept_rows = rows[chosen]
-        return float(self.reward[chosen].sum() + self.weight @ covered) + self.diversity * log_det(kept_rows, self.scale)
+        return float(self.reward[chosen].sum() + self.weight @ covered) + self.diversity * log_det(
+            kept_rows, self.scale
+        )
 
 
 def log_det(rows: "np.ndarray", scale: float) -> float:
@@ -163,14 +171,18 @@ def log_det(rows: "np.ndarray", scale: float) -> float:
 def facility_weights(relevance: "np.ndarray", kind: str, decay: float) -> "np.ndarray":
     """(n,) the w_j of the facility location term.
 
-    uniform: w_j = 1 (ours): coverage of the whole document.
+    relevant: w_j = relevance_j, or 1 where nothing is relevant (ours): coverage of what the query asks about. On
+        HotpotQA it keeps two to five times the gold facts of uniform weights, whose coverage outweighs relevance.
+    uniform: w_j = 1 (ours): coverage of the whole document; slightly better for summaries (Cochrane, ROUGE-1).
     position: w_j = exp(-decay j) (1 + minmax(relevance)_j) / 2, the authors' code, with decay .04 there. It puts
         98 % of the weight on the first hundred units, so it also rewards position.
     """
     import numpy as np
 
-    if kind == "uniform":
+    if kind == "uniform" or (kind == "relevant" and not relevance.any()):
         return np.ones(len(relevance))
+    if kind == "relevant":
+        return relevance.astype(np.float64)
     low, high = relevance.min(initial=1.0), relevance.max(initial=0.0)
     scaled = (relevance - low) / (high - low) if high > low else np.zeros(len(relevance))
-    return np.exp(-decay * np.arange(len(relevance))) * (0.5 + 0.5 * scaled)
+    return np.asarray(np.exp(-decay * np.arange(len(relevance))) * (0.5 + 0.5 * scaled))

@@ -35,7 +35,9 @@ def patterns(names: Iterable[str]) -> list[re.Pattern[str]]:
         try:
             compiled.append(re.compile(STARTER.get(name, name), re.IGNORECASE))
         except re.error as error:
-            raise ConfigError(f"selector.pin: '{name}' is no regular expression ({error}). {nearest(name, STARTER)}") from None
+            raise ConfigError(
+                f"selector.pin: '{name}' is no regular expression ({error}). {nearest(name, STARTER)}"
+            ) from None
     return compiled
 
 
@@ -46,7 +48,9 @@ def pinned(texts: Sequence[str], names: Iterable[str]) -> tuple[int, ...]:
         ConfigError: see `patterns`.
     """
     compiled = patterns(names)
-    return tuple(index for index, text in enumerate(texts) if any(pattern.search(text) for pattern in compiled))
+    return tuple(
+        index for index, text in enumerate(texts) if any(pattern.search(text) for pattern in compiled)
+    )
 
 
 @runtime_checkable
@@ -56,7 +60,9 @@ class Continues(Protocol):
     def select_given(self, problem: Problem, kept: Sequence[int]) -> list[Selection]: ...
 
 
-def with_pins(selector: Any, problem: Problem, pins: Sequence[int], best_effort: bool = False) -> list[Selection]:
+def with_pins(
+    selector: Any, problem: Problem, pins: Sequence[int], best_effort: bool = False
+) -> list[Selection]:
     """Selections that hold every pinned unit; the selector spends what their costs leave.
 
     mmr and rcd take the pins into account (novelty, coverage and certificate are those of the whole set); another
@@ -80,13 +86,18 @@ def with_pins(selector: Any, problem: Problem, pins: Sequence[int], best_effort:
                 f"Raise budget.tokens to {needed}, pin less, or keep what fits with selector.pin_mode=best_effort"
             )
     whole = tuple(budget for budget in problem.budgets if budget >= needed)
-    shared = iter(select_after(selector, replace(problem, budgets=whole), pins))  # one pass for all budgets that hold the pins
+    shared = iter(
+        select_after(selector, replace(problem, budgets=whole), pins)
+    )  # one pass for all budgets that hold the pins
     for budget in problem.budgets:
         if budget >= needed:
             found, kept = next(shared), len(pins)
         else:
             fitting = fill(pins, costs, budget)
-            (found,), kept = select_after(selector, replace(problem, budgets=(budget,)), fitting), len(fitting)
+            (found,), kept = (
+                select_after(selector, replace(problem, budgets=(budget,)), fitting),
+                len(fitting),
+            )
         selections.append(replace(found, info={**found.info, "pinned": float(kept)}))
     return selections
 
@@ -110,15 +121,17 @@ def select_after(selector: Any, problem: Problem, kept: Sequence[int]) -> list[S
         costs=problem.costs[free],
         budgets=tuple(budget - paid for budget in problem.budgets),
         units=tuple(
-            replace(problem.units[old], header=place.get(problem.units[old].header, None))  # type: ignore[arg-type]
-            for old in free.tolist()
+            replace(problem.units[old], header=place.get(problem.units[old].header)) for old in free.tolist()
         )
         if problem.units
         else (),
     )
     return [
         selection(
-            [*kept, *(int(free[unit]) for unit in part.order)], problem.costs, choice=part.choice, info=dict(part.info)
+            [*kept, *(int(free[unit]) for unit in part.order)],
+            problem.costs,
+            choice=part.choice,
+            info=dict(part.info),
         )
         for part in selector.select(rest)
     ]

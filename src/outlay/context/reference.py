@@ -72,7 +72,9 @@ def _densities(objective: Objective, costs: "np.ndarray", kept: Sequence[int], r
     return np.where(free, gains(objective, kept) / costs, -1.0)
 
 
-def density_greedy(objective: Objective, costs: "np.ndarray", budget: int, start: Sequence[int] = ()) -> list[int]:
+def density_greedy(
+    objective: Objective, costs: "np.ndarray", budget: int, start: Sequence[int] = ()
+) -> list[int]:
     """The densest unit that fits, until none does; ties go to the earlier unit."""
     order = list(start)
     left = budget - int(costs[order].sum())
@@ -82,7 +84,9 @@ def density_greedy(objective: Objective, costs: "np.ndarray", budget: int, start
     return order
 
 
-def greedy_max(objective: Objective, costs: "np.ndarray", budget: int, start: Sequence[int] = ()) -> list[int]:
+def greedy_max(
+    objective: Objective, costs: "np.ndarray", budget: int, start: Sequence[int] = ()
+) -> list[int]:
     """Density greedy, or the best of its prefixes with one more unit, completed by density greedy: at least 1/2 of
     the optimum (Yaroslavtsev, Zhou, Avdiukhin, AISTATS 2020; the completion is ours)."""
     order = density_greedy(objective, costs, budget, start)

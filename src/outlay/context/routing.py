@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from outlay.context import Problem
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 Measure = Callable[[Problem], float]
 

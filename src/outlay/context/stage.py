@@ -68,8 +68,11 @@ def select_context(
         query_vectors = np.zeros((1, 1), np.float32)
     else:
         vectors, query_vectors = embedder.embed(texts, queries(example, dataset))
-    problem = problem_from_arrays(vectors, query_vectors, cut.costs, (limit,), units=cut.units, seed=seed)
-    (selection,) = selector.select(problem)
+    # Under budget.truncate the unit that comes next is cut to fill what is left: a larger budget tells which.
+    limits = (limit, 4 * limit) if budget.truncate else (limit,)
+    problem = problem_from_arrays(vectors, query_vectors, cut.costs, limits, units=cut.units, seed=seed)
+    selection, *larger = selector.select(problem)
+    spare = [unit for one in larger for unit in one.order if unit not in selection.indices]
     context = assemble(
         example.document,
         cut.units,
@@ -78,6 +81,7 @@ def select_context(
         lambda text: count([text])[0],
         order=selection.order,
         truncate=budget.truncate,
+        spare=spare,
     )
     return Sent(context, selection, cut.tokens)
 

@@ -73,7 +73,9 @@ class VectorStore:
             for first in range(0, len(asked), 500):  # SQLite's limit on variables
                 part = asked[first : first + 500]
                 marks = ",".join("?" * len(part))
-                found.update(self._db.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part))
+                found.update(
+                    self._db.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part)
+                )
         except sqlite3.Error as error:
             raise self._explained(error) from error
         return found

@@ -1,11 +1,9 @@
 """Examples and the data sets that yield them; one module per data set."""
 
-import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar
 
 from outlay.errors import DataError

@@ -17,13 +17,16 @@ from outlay.data.draw import Draw
 from outlay.errors import DataError
 from outlay.schema import option
 
+# Measured on SmolLM2-135M, greedy, given the gold sentences: without the cue it repeats the question.
 QA_PROMPT = PromptText(
-    user="{{ context }}\n\n{{ question }}",
+    system="You answer questions about a discharge note. Give only the answer, a few words copied from the note.",
+    user="{% if context %}{{ context }}\n\n{% endif %}{{ question }}",
+    prefill="{{ meta.cue }}",
     max_new_tokens=16,
-    stop=("\n",),
+    stop=("\n", ",", ";", " ("),
 )
 SUMMARY_PROMPT = PromptText(
-    user="{{ context }}\n\nWrite the hospital course of this patient, one paragraph per problem.",
+    user="{% if context %}{{ context }}\n\n{% endif %}Write the hospital course of this patient, one paragraph per problem.",
     max_new_tokens=256,
 )
 
@@ -361,7 +364,7 @@ def _discharge_truths(draw: Draw, case: Case) -> Iterator[Truth]:
     yield Truth("code", "code", {}, ((1, ("full code",)), *([limited] if draw.chance(0.4) else [])))
     final, other, *_ = draw.shuffled(cases.INTERVALS)
     visit = _revised(draw, 0.4, other, days - 1, final)
-    yield Truth("followup", "followup", {"clinic": (condition.clinic,)}, visit, accepted=(f"in {final}",))
+    yield Truth("followup", "followup", {"clinic": (condition.clinic,)}, visit, accepted=(f"in {final}", f"{final} after discharge"))
 
 
 def _dose(draw: Draw, drug: cases.Drug, start: int, days: int, problem: int = -1, before: str = "") -> Truth:

@@ -150,7 +150,7 @@ KINDS = {
     ),
     "study": Phrases(
         "What did the {study} show?",
-        "The {study} showed",
+        "The result of the {study} was",
         (
             "{study} showed {v}.",
             "{study}: {v}.",
@@ -169,7 +169,7 @@ KINDS = {
         (
             "The {event} was on {v}.",
             "{event}: {v}.",
-            "{event} took place on {v} without complication.",
+            "{event} took place on {v}, without complication.",
             "{event} occurred on {v}.",
             "Of note, the {event} was on {v}.",
             "{event} ({v}), uneventful.",
@@ -182,7 +182,7 @@ KINDS = {
     ),
     "disposition": Phrases(
         "Where was the patient discharged to?",
-        "The patient was discharged to",
+        "The discharge disposition is",
         (
             "Discharged to: {v}.",
             "Disposition is {v}.",
@@ -270,7 +270,7 @@ KINDS = {
     ),
     "code": Phrases(
         "What is the code status?",
-        "The code status is",
+        "The code status of the patient is",
         (
             "Code status at discharge: {v}.",
             "Code status is {v}, confirmed with the patient.",

@@ -13,7 +13,7 @@ from outlay.errors import GenerationError
 from outlay.generate import Completion, Generator, Request, Tally
 
 _COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, cached_tokens, latency_s"
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS completions (
     key TEXT PRIMARY KEY, model TEXT NOT NULL, created REAL NOT NULL,
     text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,

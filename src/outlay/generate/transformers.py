@@ -135,7 +135,8 @@ def _load(model: str, revision: str, device: str, dtype: str) -> Any:
         raise GenerationError(
             f"generator.model={model}: {first}. Give a folder with config.json and *.safetensors, or a hub id"
         ) from error
-    return loaded.to(where).eval()
+    model_on_device: Any = loaded
+    return model_on_device.to(where).eval()
 
 
 def _decode(model: Any, tokenizer: Any, rows: Sequence[Request], ids: Mapping[str, list[int]]) -> list[Completion]:

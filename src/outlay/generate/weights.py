@@ -7,7 +7,6 @@ once to safetensors in the cache, so that every engine reads the same numbers. N
 import hashlib
 import importlib.util
 import json
-import os
 import shutil
 import tempfile
 from functools import cache
@@ -74,7 +73,7 @@ def _converted(package: str) -> Path:
             try:
                 _convert(source, work)
                 shutil.rmtree(target, ignore_errors=True)
-                os.replace(work, target)
+                work.replace(target)
             except Exception as error:
                 raise GenerationError(
                     f"the weights in package {package} could not be converted into {target}: {error}. "

@@ -17,6 +17,11 @@ def _tokens(name: str) -> Cell:
     return lambda metrics: count(metrics.get(name, math.nan))
 
 
+def _between(metrics: Mapping[str, float], name: str) -> str:
+    low, high = (count(metrics.get(f"{name}_{end}", math.nan)) for end in ("lo", "hi"))
+    return f"{count(metrics[name])} [{low}, {high}]"
+
+
 COLUMNS: tuple[tuple[str, str, Cell], ...] = (
     ("facts kept", "quality/fact_recall", lambda m: with_interval(m, "quality/fact_recall")),
     ("context\ntokens", "context/tokens_mean", _tokens("context/tokens_mean")),
@@ -25,7 +30,7 @@ COLUMNS: tuple[tuple[str, str, Cell], ...] = (
     ("… for\nprobes", "cost/tokens_probe", lambda m: count(m["cost/tokens_probe"] / m["data/examples"])),
     ("… for\nretries", "cost/tokens_retry", lambda m: count(m["cost/tokens_retry"] / m["data/examples"])),
     ("infla-\ntion", "inflation/mean", lambda m: f"{m['inflation/mean']:.2f} ×"),
-    ("tokens a\nright answer", "cost/per_correct", _tokens("cost/per_correct")),
+    ("tokens a\nright answer", "cost/per_correct", lambda m: _between(m, "cost/per_correct")),
 )
 """Heading, the metric that must say something for the column to be shown, cell."""
 
@@ -44,7 +49,7 @@ def point(ended: Any, number: int, total: int) -> None:
     """One line as a point of a sweep ends."""
     of = f"[{number}/{total}]" if total else f"[{number}]"
     if ended.status != "FINISHED":
-        _console().print(f"{of} {ended.name}: {ended.status}: {ended.error}", style="red", markup=False, highlight=False)
+        _console().print(f"{of} {ended.name}: {ended.status}: {ended.error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return
     metrics = ended.metrics
     name = headline([ended])
@@ -52,7 +57,7 @@ def point(ended: Any, number: int, total: int) -> None:
     asked = hits + metrics["cache/misses"]
     source = f"{count(made)} tokens generated" if hits < asked else "all from the store"
     text = f"{of} {ended.name}: {_spoken(name)} {with_interval(metrics, name)}, {count(metrics['cost/tokens_total'])} tokens ({source})"
-    _console().print(text, markup=False, highlight=False)
+    _console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def single(ended: Any) -> None:
@@ -156,7 +161,7 @@ def _sentence(points: Sequence[Point], settings: Sequence[str]) -> str:
     best = min(known, key=lambda one: one.metrics["cost/per_correct"])
     values = labels(best)
     what = ", ".join(f"{SHORT.get(key, key)} {_setting(values[key])}" for key in settings if key in values)
-    return f"Cheapest right answers: {what}, at {count(best.metrics['cost/per_correct'])} tokens each."
+    return f"Cheapest right answers here: {what}, at {_between(best.metrics, 'cost/per_correct')} tokens each."
 
 
 def _setting(value: Any) -> str:

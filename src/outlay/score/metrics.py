@@ -35,7 +35,7 @@ def run_metrics(
     """
     import numpy as np
 
-    from outlay.score.statistics import interval
+    from outlay.score.statistics import interval, ratio_of_means
 
     out: dict[str, float] = {}
     names = dict.fromkeys(name for one in predictions for name in one["metrics"])
@@ -61,6 +61,7 @@ def run_metrics(
                     out["context/optimality_min"] = float(np.nanmin(values))
 
     tokens = column("tokens")
+    per_query = interval(tokens, resamples=resamples, seed=seed)
     spent = {
         kind: sum(line["tokens"] for line in lines if line["kind"] == kind) for kind in ("probe", "attempt")
     }
@@ -73,14 +74,19 @@ def run_metrics(
         "cost/tokens_completion": float(sum(line["completion_tokens"] for line in lines)),
         "cost/tokens_probe": float(spent["probe"]),
         "cost/tokens_retry": float(spent["attempt"] - first),
-        "cost/tokens_per_query": float(tokens.mean()) if len(tokens) else float("nan"),
+        "cost/tokens_per_query": per_query.value,
+        "cost/tokens_per_query_lo": per_query.lo,
+        "cost/tokens_per_query_hi": per_query.hi,
         "cost/usd_total": float(sum(line["usd"] for line in lines)),
         "cost/cost_units_total": float(sum(line["cost_units"] for line in lines)),
         "cost/latency_p50": float(np.percentile(waits, 50)) if waits else float("nan"),
         "cost/latency_p95": float(np.percentile(waits, 95)) if waits else float("nan"),
     }
     if any(one["correct"] is not None for one in predictions):
+        right = np.array([bool(one["correct"]) for one in predictions], float)
+        each = ratio_of_means(tokens, right, resamples=resamples, seed=seed)
         out["cost/per_correct"] = out["cost/tokens_total"] / correct if correct else float("inf")
+        out |= {"cost/per_correct_lo": each.lo, "cost/per_correct_hi": each.hi}
 
     ratios = column("inflation")
     known = ratios[~np.isnan(ratios)]

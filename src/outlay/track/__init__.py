@@ -2,7 +2,9 @@
 
 import logging
 import os
+import shutil
 import subprocess
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -104,7 +106,11 @@ def ui_command(tracking: Tracking, output_dir: Path) -> str:
         except ValueError:
             path = output_dir.resolve()
         uri = f"sqlite:///{path / 'mlflow.db'}"
-    return f"mlflow ui --backend-store-uri {uri} --port 5000"
+    program = "mlflow"
+    if not shutil.which(program):  # the environment is not activated: the one that runs this has it
+        beside = Path(sys.executable).parent / program
+        program = str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
+    return f"{program} ui --backend-store-uri {uri} --port 5000"
 
 
 def summary(tracking: Tracking, output_dir: Path) -> list[dict[str, Any]]:

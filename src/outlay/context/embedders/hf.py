@@ -53,7 +53,9 @@ class HuggingFace:
             found = open_store().vectors(
                 _fingerprint(self.model, self.revision),
                 wanted,
-                lambda missing: _encode(_load(self.model, self.revision, self.device), missing, self.batch_size),
+                lambda missing: _encode(
+                    _load(self.model, self.revision, self.device), missing, self.batch_size
+                ),
             )
             rows = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
             rows[[at for at, text in enumerate(texts) if text]] = found
@@ -76,8 +78,13 @@ def _fingerprint(model: str, revision: str) -> str:
     return f"{_VERSION}:{digest.hexdigest()}"
 
 
-_DECIDING = frozenset(
-    ("config.json", "modules.json", "sentence_bert_config.json", "tokenizer.json", "vocab.txt")
+_DECIDING = (
+    "config.json",
+    "config_sentence_transformers.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "vocab.txt",
 )
 
 
@@ -85,11 +92,16 @@ _DECIDING = frozenset(
 def _load(model: str, revision: str, device: str) -> Any:
     folder = Path(model).expanduser()
     if model.startswith((".", "/", "~")) and not folder.is_dir():
-        raise OutlayError(f"embedder.model={model}: no such folder. Give a folder with safetensors, or a hub id")
+        raise OutlayError(
+            f"embedder.model={model}: no such folder. Give a folder with safetensors, or a hub id"
+        )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.getLogger("sentence_transformers").setLevel(logging.ERROR)  # it reports mean pooling, which is meant
+    # It reports that a bare transformer gets mean pooling, which is meant.
+    logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
     from sentence_transformers import SentenceTransformer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     try:
         return SentenceTransformer(
             str(folder) if folder.is_dir() else model,
@@ -125,7 +137,8 @@ def _encode(model: Any, texts: Sequence[str], batch_size: int) -> "np.ndarray":
     rows = np.zeros((len(texts), encoded.shape[1]), dtype=np.float32)
     np.add.at(rows, owners, encoded * np.asarray(weights, dtype=np.float32)[:, None])
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    rows /= np.where(lengths > 0, lengths, 1)
+    return rows
 
 
 def _windows(model: Any, text: str) -> list[tuple[str, int]]:

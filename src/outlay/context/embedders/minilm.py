@@ -30,7 +30,9 @@ class MiniLM:
         Raises:
             OutlayError: the model is not there.
         """
-        return HuggingFace(self._folder(), batch_size=self.batch_size, device=self.device).embed(units, queries)
+        return HuggingFace(self._folder(), batch_size=self.batch_size, device=self.device).embed(
+            units, queries
+        )
 
     def _folder(self) -> str:
         if self.path is not None:

@@ -36,10 +36,14 @@ class GraphCluster:
             if self.representative == "central":
                 rows = problem.vectors[members].astype(np.float64)
                 scores = np.round(rows @ rows.mean(axis=0), 9)  # equal rows tie, and ties go by position
-            ranked.append((-float(problem.relevance[members].mean()), members[np.argsort(-scores, kind="stable")]))
+            ranked.append(
+                (-float(problem.relevance[members].mean()), members[np.argsort(-scores, kind="stable")])
+            )
         ranked.sort(key=lambda community: (community[0], community[1].min()))
         rounds = max((len(members) for _, members in ranked), default=0)
-        ranking = [int(members[turn]) for turn in range(rounds) for _, members in ranked if turn < len(members)]
+        ranking = [
+            int(members[turn]) for turn in range(rounds) for _, members in ranked if turn < len(members)
+        ]
         costs = problem.costs.tolist()
         return [selection(fill(ranking, costs, budget), problem.costs) for budget in problem.budgets]
 
@@ -67,7 +71,11 @@ def communities(vectors: "np.ndarray", neighbours: int, resolution: float, seed:
         for offset, others in enumerate(closest):
             weights = cosines[offset, others].tolist()
             node = start + offset
-            edges = ((node, other, weight) for other, weight in zip(others.tolist(), weights, strict=True) if weight > 0)
+            edges = (
+                (node, other, weight)
+                for other, weight in zip(others.tolist(), weights, strict=True)
+                if weight > 0
+            )
             graph.add_weighted_edges_from(edges)
     found = nx.community.louvain_communities(graph, resolution=resolution, seed=seed)
     group = np.empty(len(vectors), np.int64)

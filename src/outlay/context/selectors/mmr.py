@@ -45,7 +45,9 @@ class Mmr:
         gain, loss = (1.0, self.weight) if self.form == "penalty" else (self.weight, 1 - self.weight)
         costs = problem.costs
         left = budget - int(costs[order].sum())
-        closest: np.ndarray = np.zeros(len(costs)) if not order else np.max([rows[unit] for unit in order], axis=0)
+        closest: np.ndarray = (
+            np.zeros(len(costs)) if not order else np.max([rows[unit] for unit in order], axis=0)
+        )
         free = np.ones(len(costs), bool)
         free[order] = False
         while (fits := free & (costs <= left)).any():

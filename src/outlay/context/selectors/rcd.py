@@ -25,7 +25,7 @@ class Rcd:
     also at no gain. `bound` is at least F of every set within the budget.
 
     The weights .7, 1 and .05 are those of the authors' code (there beta, alpha and eta); so is weights=position with
-    decay .04. The paper's tables do not say theirs. Uniform weights, kernel_scale 1 and all else are ours.
+    decay .04. The paper's tables do not say theirs. The other weights, kernel_scale 1 and all else are ours.
 
     info: `online_bound`; `marginal`, the largest gain per token left, i.e. what the next token would buy.
     """
@@ -34,21 +34,27 @@ class Rcd:
     coverage: float = option(1.0, least=0)
     diversity: float = option(0.05, least=0)
     kernel_scale: float = option(1.0, least=0)
-    weights: str = option("uniform", choices=("uniform", "position"))
+    weights: str = option("relevant", choices=("relevant", "uniform", "position"))
     position_decay: float = option(0.04, least=0)
     guess: int = option(0, choices=(0, 1, 2))
-    guess_top: int | None = option(None, least=1)  # guess among so many of the best single units; null: all (the guarantee)
+    guess_top: int | None = option(
+        None, least=1
+    )  # guess among so many of the best single units; null: all (the guarantee)
     bound: str = option("online", choices=("none", "online", "lagrangian"))
     bound_steps: int = option(60, least=1)
     engine: str = option("numba", choices=("numba", "numpy", "torch"))
-    dense_limit: int = option(8000, least=1)  # above so many distinct units, similarities are made on demand
+    dense_limit: int = option(
+        12_000, least=1
+    )  # above so many distinct units, similarities are made on demand
 
     name: ClassVar[str] = "rcd"
     oracle: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.engine != "numba" and self.bound == "lagrangian":
-            raise ConfigError(f"bound=lagrangian: engine={self.engine} has none. Use engine=numba or bound=online")
+            raise ConfigError(
+                f"bound=lagrangian: engine={self.engine} has none. Use engine=numba or bound=online"
+            )
         if self.engine == "torch" and self.guess:
             raise ConfigError(f"guess={self.guess}: engine=torch does not guess. Use engine=numba or guess=0")
 
@@ -93,7 +99,9 @@ def select_batch(
     for problem, given in zip(problems, kept, strict=True):
         paid = int(problem.costs[list(given)].sum())
         if paid > min(problem.budgets, default=paid):
-            raise OutlayError(f"the {len(given)} units kept take {paid} tokens, more than the budget of {min(problem.budgets)}")
+            raise OutlayError(
+                f"the {len(given)} units kept take {paid} tokens, more than the budget of {min(problem.budgets)}"
+            )
     searched = [place for place, budgets in enumerate(partly) if budgets]
     found: dict[tuple[int, int], Solution] = {}
     answers = _engine(rcd)(
@@ -131,7 +139,7 @@ def _engine(rcd: Rcd) -> Engine:
     else:
         from outlay.context import engine
 
-        one = partial(  # type: ignore[assignment]
+        one = partial(
             engine.solve,
             guess=rcd.guess,
             guess_top=rcd.guess_top,
@@ -160,4 +168,6 @@ def _selection(problem: Problem, found: "Solution", bounded: bool) -> Selection:
 def _everything(problem: Problem, objective: "Objective", kept: Sequence[int]) -> Selection:
     order = [*kept, *(unit for unit in range(len(problem.costs)) if unit not in set(kept))]
     value = objective.value(order)
-    return selection(order, problem.costs, value=value, bound=value, info={"online_bound": value, "marginal": 0.0})
+    return selection(
+        order, problem.costs, value=value, bound=value, info={"online_bound": value, "marginal": 0.0}
+    )

@@ -23,7 +23,9 @@ class Routed:
 
     low: float = option(128.0, least=0)  # B1 in tokens, before phi
     high: float = option(1024.0, least=0)  # B2 in tokens, before rho
-    relative: bool = False  # true: low and high are meant for a document of 2,000 tokens and scale with its length
+    relative: bool = (
+        False  # true: low and high are meant for a document of 2,000 tokens and scale with its length
+    )
     front: float = option(1.0, least=0)  # how strongly phi moves B1; 0: not at all
     redundant: float = option(1.0, least=0)  # how strongly rho moves B2; 0: not at all
     phi: str = option("area", choices=tuple(PHI))

@@ -37,6 +37,8 @@ def _best_run(tokens: "np.ndarray", relevance: "np.ndarray", budget: int, proble
         return selection((), problem.costs, value=0.0)
     ends = np.searchsorted(tokens, tokens[starts] + budget, side="right") - 1
     scores = relevance[ends] - relevance[starts]
-    best = int(np.argmax(scores))
+    best = int(
+        np.argmax(scores >= scores.max() - 1e-9)
+    )  # the first of equals, above the rounding of prefix sums
     run = range(int(starts[best]), int(ends[best]))
     return selection(run, problem.costs, value=float(scores[best]))

@@ -24,7 +24,7 @@ class Clusters:
 
     name: ClassVar[str] = "cluster"
     neighbours: int = option(5, least=1)
-    threshold: float = option(0.2, least=0.0, most=1.0)
+    threshold: float = option(0.1, least=0.0, most=1.0)
     resolution: float = option(1.0, above=0.0)
     max_sentences: int = option(12, least=1)
     seed: int = 0
@@ -45,7 +45,9 @@ class Clusters:
         return [Unit(tuple(found[index] for index in members)) for members in sorted(cut)]
 
 
-def similarity_graph(vectors: "np.ndarray", neighbours: int, threshold: float, rows: int = 1024) -> "csr_array":
+def similarity_graph(
+    vectors: "np.ndarray", neighbours: int, threshold: float, rows: int = 1024
+) -> "csr_array":
     """Symmetric sparse cosines (n, n) of mutual-or-either k nearest neighbours above the threshold; O(rows * n) memory.
 
     vectors: (n, d) float rows of length 1 or 0. Ties go to the earlier sentence.

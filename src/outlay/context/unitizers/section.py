@@ -9,6 +9,7 @@ from outlay.schema import option
 
 _INNERMOST = 99  # a level below every header's
 
+
 @dataclass(frozen=True)
 class Sections:
     """One unit per section; the text before the first header is one too, as is a document without headers.

@@ -1,13 +1,12 @@
 """Sentences that clinical abbreviations, doses, lists, tables and headers do not break."""
 
 import re
-from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-from outlay.context import Embed, Span, Unit
-from outlay.context.headers import BLANK, HEADER, ITEM, ROW, TEXT, Line, lines
+from outlay.context import Embed, Unit
+from outlay.context.headers import BLANK, HEADER, ITEM, ROW, TEXT, Line, lines, word_set
 
 
 class Sentence(NamedTuple):
@@ -53,7 +52,7 @@ def sentences(document: str) -> list[Sentence]:
     """The document's sentences in order; together they tile it, white space going to the sentence before.
 
     Line structure first: headers, list items, table rows and paragraphs, whose hard-wrapped lines are
-    joined. Then nupunkt inside each, corrected by `_VETO` and the tables below it. Ours.
+    joined. Then nupunkt inside each, corrected by the tables below. Ours.
     """
     starts: list[int] = []
     levels: list[int] = []
@@ -70,8 +69,9 @@ def sentences(document: str) -> list[Sentence]:
             more = _inner_starts(document, block.body, block.end)
             starts += more
             levels += [0] * len(more)
-    if starts:
-        starts[0] = 0
+    if not starts:
+        return []
+    starts[0] = 0
     return [Sentence(*each) for each in zip(starts, [*starts[1:], len(document)], levels, strict=True)]
 
 
@@ -88,7 +88,8 @@ def _blocks(document: str) -> list[Line]:
         text = document[line.start : line.end].strip()
         joins = not broken and line.kind == TEXT and not (blocks[-1].bare or blocks[-1].kind == ROW)
         if not joins or not _continues(before, text, width):
-            blocks.append(line)
+            indent = len(document[line.start : line.end]) - len(document[line.start : line.end].lstrip())
+            blocks.append(line._replace(start=line.start + indent))
         before, broken = text, False
     if not blocks:
         return [Line(0, len(document), TEXT, 0)] if document else []
@@ -102,7 +103,7 @@ _NARROW, _WIDE = 40, 140  # line widths between which a document may be hard-wra
 def _wrap_width(document: str, found: list[Line]) -> int:
     """The width that the document's lines were wrapped to, or 0 where a line break ends a paragraph."""
     lengths = sorted(len(document[line.start : line.end].rstrip()) for line in found if line.kind != BLANK)
-    width = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 0
+    width = lengths[int(0.9 * len(lengths))] if lengths else 0
     return width if _NARROW <= width <= _WIDE else 0
 
 
@@ -114,16 +115,20 @@ def _continues(before: str, text: str, width: int) -> bool:
 
 
 # Abbreviations that never end a sentence ("no." only before a number).
-_BOUND = frozenset("dr drs mr mrs ms prof pt pts st vs e.g i.e eg ie viz cf fig figs no nos".split())
-_TITLES = frozenset("dr drs mr mrs ms prof pt pts st vs no".split())  # bound in capitals too; "CF." may end a sentence
-# Abbreviations that end one only before a capital that does not start a dosing word.
-_LOOSE = frozenset(
+_BOUND = word_set(
     """
-    abd abx ac amt ant approx appt bid bilat ca cap caps cc cm cont dept diff dist dx ed equiv esp est et al etc ext ft
-    fx gm gms gtt hosp hr hrs ht hx inc incl inf inj int iv kg km lat lb lbs lt mcg meds meq mg min mins mm mo mos neg
-    neuro oz po post prep prn prob prox psych qd qid reg resp rt rx sat sec segs subq subcut supp surg sx sys tab tabs
-    tbsp temp tid tsp tx vol wk wks wt yo yr yrs
-    """.split()
+    dr drs mr mrs ms prof pt pts st vs e.g i.e eg ie viz cf fig figs no nos
+    """
+)
+_TITLES = word_set("dr drs mr mrs ms prof pt pts st vs no")  # bound in capitals too; "CF." may end a sentence
+# Abbreviations that end one only before a capital that does not start a dosing word.
+_LOOSE = word_set(
+    """
+    abd abx ac amt ant approx appt bid bilat ca cap caps cc cm cont dept diff dist dx ed equiv esp est et al
+    etc ext ft fx gm gms gtt hosp hr hrs ht hx inc incl inf inj int iv kg km lat lb lbs lt mcg meds meq mg min
+    mins mm mo mos neg neuro oz po post prep prn prob prox psych qd qid reg resp rt rx sat sec segs subq
+    subcut supp surg sx sys tab tabs tbsp temp tid tsp tx vol wk wks wt yo yr yrs
+    """
 )
 _DOSING = re.compile(
     r"(?:bid|tid|qid|qd|qod|qhs|qam|qpm|q\d+\s?-?\d*h|prn|daily|po|iv|im|sc|sq|sl|pr|disp|dispense|refills?|sig)\b"
@@ -140,7 +145,7 @@ _MISSED = re.compile(
     r"|\bDr\.\s[A-Z]\.\s+(?=(?:He|She|They|We|I|The|This|Patient|In|On|At)\b)"
 )
 _ENUMERATOR = re.compile(r"(?:\A|([:,])\s+|[.?!;)]\s+)(\(?\d{1,2}[.)]\s*|\(?[a-z]\)\s*)\Z")
-_SHORT_WORDS = frozenset("an as at be by do go he if in is it me my of on or so to up us we".split())
+_SHORT_WORDS = word_set("an as at be by do go he if in is it me my of on or so to up us we")
 _STOP = re.compile(r"""[.?!…]["'”’)\]]*\s|[。！？]""")
 _WIDE_STOP = re.compile(r"[。！？]+[」』”）]*(?=.)", re.DOTALL)
 _CONTEXT = 24  # characters before a boundary that decide about it
@@ -162,7 +167,9 @@ def _inner_starts(document: str, start: int, end: int) -> list[int]:
             if mark[1]:  # "positive for: 1. | Diabetes": none
                 continue
             at = mark.start(2)  # "…daily. 2. | Aspirin": before the mark
-        if 0 < at < len(flat) and not _vetoed(flat[max(0, at - _CONTEXT) : at].rstrip(), flat[at : at + _CONTEXT]):
+        if 0 < at < len(flat) and not _vetoed(
+            flat[max(0, at - _CONTEXT) : at].rstrip(), flat[at : at + _CONTEXT]
+        ):
             starts.add(at)
     return [start + at for at in sorted(starts)]
 
@@ -174,8 +181,9 @@ def _vetoed(before: str, after: str) -> bool:
     if not before.endswith((".", ".)", ".]")):
         return False
     word = _LAST_WORD.search(before)
-    name = word[1].lower() if word else ""
-    if name in _BOUND and (name in _TITLES or not word[1].isupper()):
+    written = word[1] if word else ""
+    name = written.lower()
+    if name in _BOUND and (name in _TITLES or not written.isupper()):
         return not name.startswith("no") or after[0].isdigit()
     if name in _LOOSE or _LETTERS.search(before):
         return not after[0].isupper() or bool(_DOSING.match(after))

@@ -9,18 +9,19 @@ from itertools import accumulate
 from typing import ClassVar
 
 from outlay.context import Embed, Unit
+from outlay.context.headers import word_set
 from outlay.context.unitizers.sentence import Sentence, sentences
 from outlay.schema import option
 
 _WORD = re.compile(r"\w+")
-_FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = word_set(
     """
-    a about after all also an and any are as at be because been before being between both but by can could did do does
-    during each either for from had has have having he her here hers him his how i if in into is it its itself me more
-    most my no nor not of on only or other our over own per she should so some such than that the their them then there
-    these they this those through to under until up was we were what when where which while who whom will with would you
-    your
-    """.split()
+    a about after all also an and any are as at be because been before being between both but by can could did
+    do does during each either for from had has have having he her here hers him his how i if in into is it
+    its itself me more most my no nor not of on only or other our over own per she should so some such than
+    that the their them then there these they this those through to under until up was we were what when where
+    which while who whom will with would you your
+    """
 )
 
 
@@ -50,7 +51,12 @@ class Windows:
 
 
 def _windows(
-    found: list[Sentence], content: list[float], sizes: list[int], target: float, longest: float, overlap: float
+    found: list[Sentence],
+    content: list[float],
+    sizes: list[int],
+    target: float,
+    longest: float,
+    overlap: float,
 ) -> list[Unit]:
     mass = [0.0, *accumulate(content)]
     words = [0, *accumulate(sizes)]
@@ -90,4 +96,8 @@ def _uniform(bags: list[list[str]]) -> list[float]:
     return [float(len(bag)) for bag in bags]
 
 
-_DENSITY: dict[str, Callable[[list[list[str]]], list[float]]] = {"idf": _idf, "unique": _unique, "uniform": _uniform}
+_DENSITY: dict[str, Callable[[list[list[str]]], list[float]]] = {
+    "idf": _idf,
+    "unique": _unique,
+    "uniform": _uniform,
+}
