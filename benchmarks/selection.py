@@ -112,7 +112,11 @@ def submodlib(problem: Problem) -> Callable[[], Any] | None:
     def run() -> Any:
         function = FacilityLocationFunction(n=count, mode="dense", sijs=cosines, separate_rep=False)
         return function.maximize(
-            budget=count // 2, optimizer="LazyGreedy", costs=costs, costSensitiveGreedy=True
+            budget=count // 2,
+            optimizer="LazyGreedy",
+            costs=costs,
+            costSensitiveGreedy=True,
+            show_progress=False,
         )
 
     return run

@@ -337,7 +337,7 @@ def run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> A
         # A launcher that runs jobs in other processes fills `_ended` there, not here.
         _ended[:] = [one.return_value for one in returns]
         failed = [one for one in _ended if one.status != "FINISHED"]
-        _sweep_files(_ended, folder, parent)
+        _keep_sweep(_ended, folder, parent)
     except BaseException as error:
         parent.end("FAILED" if isinstance(error, Exception) else "KILLED", error)
         raise
@@ -351,16 +351,12 @@ def run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> A
     return returns
 
 
-def _sweep_files(ended: Sequence[Ended], folder: Path, parent: Any) -> None:
-    """The sweep's table and figure, beside its points and as artifacts of the parent."""
-    from outlay.report import figures, tables
+def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any) -> None:
+    """The sweep's tables and figures, beside its points and as artifacts of the parent; its totals as metrics."""
+    from outlay.report import sweep_files
 
     finished = [one for one in ended if one.status == "FINISHED"]
-    if not finished:
-        return
-    written = [tables.write_csv(finished, folder / "results.csv")]
-    figure = figures.quality_over_cost(finished, folder / "quality_over_cost")
-    for path in [*written, *figure]:
+    for path in sweep_files(finished, folder):
         parent.artifact(path)
     totals = {
         name: sum(one.metrics.get(name, 0.0) for one in finished)

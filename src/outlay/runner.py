@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay import inflation
+from outlay.agent import Policy, verifiers
 from outlay.agent.executor import Limits, Outcome, Task, Verifier, execute, scored
+from outlay.agent.grow import Grow
 from outlay.agent.ledger import Ledger, Line, Query, ledger_schema, ledger_table, read_ledger
 from outlay.cache import cache_dir
-from outlay.context.stage import Sent, select_context
+from outlay.context.stage import Sent, Stage
 from outlay.data import Example
 from outlay.errors import DataError, OutlayError
 from outlay.generate import Prompt, Tally
+from outlay.generate.prompting import Prompting
 from outlay.generate.store import Store
 from outlay.progress import Progress
 from outlay.schema import Parts
@@ -134,9 +137,10 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
             (folder / "predictions.jsonl").open("w", encoding="utf-8") as prediction_file,
             Progress(name, parts.dataset.limit, parts.settings.verbose) as progress,
         ):
-            policy = parts.router.policy(parts.retry, parts.probe, [tier.name for tier in parts.generator.tiers])
+            policy = _policy(parts)
+            stage = _stage(parts)
             for chunk in _chunks(parts.dataset.examples(skipped)):
-                sent = [_context(example, parts) for example in chunk]
+                sent = [stage.contexts(example) if stage else [] for example in chunk]
                 ledger = Ledger()
                 outcomes = execute(
                     _tasks(chunk, sent, parts),
@@ -144,7 +148,7 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
                     parts.generator,
                     store,
                     tally,
-                    _verifiers(chunk, parts),
+                    _verifiers(chunk, sent, parts),
                     _limits(parts),
                     parts.settings.seed,
                     ledger,
@@ -152,7 +156,7 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
                 )
                 lines = scored(ledger.lines, _scorer(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
-                oracle = oracle or ledger.oracle
+                oracle = oracle or ledger.oracle or (stage is not None and stage.selector.oracle)
                 numbers += [_line_numbers(line) for line in lines]
                 for one in _predictions(chunk, sent, outcomes, parts):
                     public = {key: value for key, value in one.items() if key in PREDICTION_KEYS}
@@ -197,59 +201,63 @@ PREDICTION_KEYS = (
 TEXT_KEYS = ("prediction", "references", "context_spans")
 
 
+def _policy(parts: Parts) -> Policy:
+    policy: Policy = parts.router.policy(parts.retry, parts.probe, [tier.name for tier in parts.generator.tiers])
+    grows = getattr(parts.budget, "verifier", None)  # a budget that answers decide
+    return Grow(policy, grows) if grows else policy
+
+
 def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
     while chunk := list(islice(examples, CHUNK)):
         yield chunk
 
 
-def _context(example: Example, parts: Parts) -> Sent | None:
-    """The example's context; None for a closed-book task."""
+def _stage(parts: Parts) -> Stage | None:
+    """The context side, its selector fitted; None for a closed-book task."""
     if not parts.dataset.has_document:
         return None
     tier = parts.generator.tiers[0].name
     tokenizer = parts.budget.tokenizer
-    if tokenizer:
+
+    def count(texts: Sequence[str]) -> list[int]:
         from outlay.generate.tokenizers import count_tokens
 
-        def count(texts: Sequence[str]) -> list[int]:
-            return count_tokens(tokenizer, texts)
-    else:
+        return count_tokens(tokenizer, texts) if tokenizer else parts.generator.count(texts, tier)
 
-        def count(texts: Sequence[str]) -> list[int]:
-            return parts.generator.count(texts, tier)
-
-    return select_context(
-        example,
-        parts.dataset,
-        parts.unitizer,
-        parts.embedder,
-        parts.selector,
-        parts.budget,
-        count,
-        tokenizer or f"{parts.generator!r}/{tier}",
-        parts.settings.seed,
-    )
+    return Stage(
+        dataset=parts.dataset,
+        unitizer=parts.unitizer,
+        embedder=parts.embedder,
+        selector=parts.selector,
+        retention=parts.retention,
+        budget=parts.budget,
+        count=count,
+        tokenizer=tokenizer or f"{parts.generator!r}/{tier}",
+        seed=parts.settings.seed,
+    ).fitted()
 
 
-def _tasks(chunk: Sequence[Example], sent: Sequence[Sent | None], parts: Parts) -> list[Task]:
+def _tasks(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts) -> list[Task]:
     text = parts.prompt.over(parts.dataset.prompt)
     shots = parts.prompt.worked(text, _shots(parts))
     tier = parts.generator.tiers[0].name
 
-    def task(example: Example, one: Sent | None) -> Task:
-        context = one.context.text if one else ""
+    def task(example: Example, each: Sequence[Sent]) -> Task:
+        contexts = [one.context.text for one in each] or [""]
 
-        def prompt(shown: str | None) -> Prompt:
-            return parts.prompt.prompt(text, example, context, shots, shown)
+        def prompt(shown: str | None, step: int) -> Prompt:
+            prompting: Prompting = parts.prompt
+            return prompting.prompt(text, example, contexts[step], shots, shown)
 
         def read(reply: str) -> str | None:
             return parse(reply, parts.dataset.answer, example.choices, parts.prompt.answer_pattern)
 
-        (prompt_tokens,) = parts.generator.count([parts.generator.render(prompt(None), tier)], tier)
-        query = Query(example.id, example.question, one.context.tokens if one else 0, prompt_tokens)
+        (prompt_tokens,) = parts.generator.count([parts.generator.render(prompt(None, 0), tier)], tier)
+        context_tokens = each[0].context.tokens if each else 0
+        query = Query(example.id, example.question, context_tokens, prompt_tokens, len(contexts))
         return Task(query, prompt, read)
 
-    return [task(example, one) for example, one in zip(chunk, sent, strict=True)]
+    return [task(example, each) for example, each in zip(chunk, sent, strict=True)]
 
 
 def _shots(parts: Parts) -> list[Example]:
@@ -274,16 +282,14 @@ def _limits(parts: Parts) -> Limits:
     )
 
 
-def _verifiers(chunk: Sequence[Example], parts: Parts) -> dict[str, Verifier]:
-    """Gold is known to this verifier and to the scorer, to nothing else."""
-    if not is_exact(parts.dataset.answer):
-        return {}
-    gold = {example.id: example.references for example in chunk}
-
-    def check(example_id: str, answer: str | None) -> bool:
-        return matches(answer, gold[example_id], parts.dataset.answer)
-
-    return {"gold": Verifier(check, oracle=True)}
+def _verifiers(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts) -> dict[str, Verifier]:
+    """Gold is known to its verifier and to the scorer, to nothing else."""
+    contexts = {example.id: [one.context.text for one in each] for example, each in zip(chunk, sent, strict=True)}
+    known = {"grounded": verifiers.grounded(contexts, getattr(parts.budget, "threshold", 0.0))}
+    if is_exact(parts.dataset.answer):
+        references = {example.id: example.references for example in chunk}
+        known["gold"] = verifiers.gold(references, parts.dataset.answer)
+    return known
 
 
 def _scorer(chunk: Sequence[Example], parts: Parts) -> Any:
@@ -303,12 +309,18 @@ def _scorer(chunk: Sequence[Example], parts: Parts) -> Any:
 
 
 def _predictions(
-    chunk: Sequence[Example], sent: Sequence[Sent | None], outcomes: Sequence[Outcome], parts: Parts
+    chunk: Sequence[Example], steps: Sequence[Sequence[Sent]], outcomes: Sequence[Outcome], parts: Parts
 ) -> Iterator[dict[str, Any]]:
     from outlay.score.quality import score_batch
 
     answers = [outcome.stop.answer for outcome in outcomes]
-    texts = [_final_text(outcome) for outcome in outcomes]
+    finals = [_final(outcome) for outcome in outcomes]
+    texts = [final.text if final else "" for final in finals]
+    # The context that the answer was given on; without an answer, the last one that was tried.
+    sent = [
+        each[final.step if final else max((line.step for line in outcome.trace.attempts), default=0)] if each else None
+        for each, final, outcome in zip(steps, finals, outcomes, strict=True)
+    ]
     exact = is_exact(parts.dataset.answer)
     scores = score_batch(
         parts.metrics.choice,
@@ -318,7 +330,8 @@ def _predictions(
         [one.context.spans if one else () for one in sent],
         parts.metrics.bertscore_model,
     )
-    for example, one, outcome, answer, text, metrics in zip(chunk, sent, outcomes, answers, texts, scores, strict=True):
+    for example, one, outcome, final, metrics in zip(chunk, sent, outcomes, finals, scores, strict=True):
+        answer, text = outcome.stop.answer, final.text if final else ""
         trace = outcome.trace
         attempts = trace.attempts
         probes = [line.answer for line in trace.probes]
@@ -333,7 +346,7 @@ def _predictions(
             "context_tokens": one.context.tokens if one else 0,
             "context_spans": [list(span) for span in one.context.spans] if one else [],
             "attempts": len(attempts),
-            "tier": next((line.tier for line in reversed(attempts) if line.answer == answer), ""),
+            "tier": final.tier if final else "",
             "tokens": trace.tokens,
             "usd": sum(line.usd for line in trace.lines),
             "inflation": _number(inflation.inflation(attempts)),
@@ -348,12 +361,12 @@ def _predictions(
         }
 
 
-def _final_text(outcome: Outcome) -> str:
-    """The reply that the final answer was read from."""
+def _final(outcome: Outcome) -> Line | None:
+    """The attempt that the final answer was read from."""
     for line in reversed(outcome.trace.attempts):
         if line.answer == outcome.stop.answer:
-            return line.text
-    return ""
+            return line
+    return None
 
 
 def _line_numbers(line: Line) -> dict[str, Any]:

@@ -57,6 +57,10 @@ GROUPS = (
 )
 
 
+SHARED = {"selector": "outlay.context.pins.Retention"}
+"""Options that every choice of a group has, whatever else it has; a component of their own."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Parts:
     """One grid point as objects: a component per group, and the settings."""
@@ -73,6 +77,7 @@ class Parts:
     prompt: Any
     metrics: Any
     tracking: Any
+    retention: Any  # the selector's pins
     settings: Settings
 
 
@@ -102,7 +107,7 @@ def component(group: str, choice: str, **options: Any) -> Any:
     own = {
         key: value
         for key, value in node.items()
-        if key != "defaults" and not str(value).startswith("${")
+        if key not in ("defaults", *_shared_names(group)) and not str(value).startswith("${")
     }
     return build_one(group, {**own, **options})
 
@@ -119,7 +124,13 @@ def build(config: Mapping[str, Any]) -> Parts:
         if key not in known:
             raise ConfigError(f"unknown option '{key}'. {nearest(str(key), known)}")
     settings = _checked(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
-    parts = Parts(**{group: build_one(group, config[group]) for group in GROUPS}, settings=settings)
+    nodes = {group: dict(config[group]) for group in GROUPS}
+    shared = {name: nodes["selector"].pop(name) for name in _shared_names("selector") if name in nodes["selector"]}
+    parts = Parts(
+        **{group: build_one(group, node) for group, node in nodes.items()},
+        retention=build_one("selector", {"_target_": SHARED["selector"], **shared}),
+        settings=settings,
+    )
     check_combination(parts)
     return parts
 
@@ -131,7 +142,10 @@ def build_one(group: str, node: Mapping[str, Any]) -> Any:
         ConfigError: see `build`.
     """
     values = dict(node)
-    target = str(values.pop("_target_", ""))
+    return _checked(_target(group, str(values.pop("_target_", ""))), values, f"{group}.")
+
+
+def _target(group: str, target: str) -> type:
     if not target.startswith("outlay."):
         raise ConfigError(f"{group}._target_={target!r}: only components inside 'outlay.' are built from a config")
     module_name, _, class_name = target.rpartition(".")
@@ -141,7 +155,11 @@ def build_one(group: str, node: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{group}._target_={target}: {error}") from error
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise ConfigError(f"{group}._target_={target} is not a component (a dataclass of options)")
-    return _checked(cls, values, f"{group}.")
+    return cls
+
+
+def _shared_names(group: str) -> list[str]:
+    return [field.name for field in dataclasses.fields(_target(group, SHARED[group]))] if group in SHARED else []
 
 
 def _checked(cls: type, values: Mapping[str, Any], prefix: str) -> Any:

@@ -19,12 +19,12 @@ from outlay.inflation.probes.cbe import Cbe
 from outlay.inflation.probes.none import NoProbe
 from outlay.routers.static import StaticPolicy
 
-GOLD = {"gold": Verifier(lambda example_id, answer: answer == "right", oracle=True)}
+GOLD = {"gold": Verifier(lambda line: line.answer == "right", oracle=True)}
 
 
 def tasks(n: int, length: int = 20) -> list[Task]:
     def task(at: int) -> Task:
-        def prompt(shown: str | None) -> Prompt:
+        def prompt(shown: str | None, step: int) -> Prompt:
             user = (("user", f"question {at} " + "x" * length),)
             return Prompt(user if shown is None else (*user, ("assistant", shown), ("user", "again")))
 
@@ -201,3 +201,34 @@ def test_a_ledger_survives_its_file(store: Store, tmp_path: Path) -> None:
     assert read_ledger(tmp_path / "ledger.parquet").lines == lines
     assert [line.score is None for line in lines] == [line.kind == "verify" for line in lines]
     assert list(Ledger([]).frame().columns) == list(Line.__dataclass_fields__)
+
+
+def test_an_unsupported_answer_is_tried_again_with_a_larger_context(store: Store) -> None:
+    from dataclasses import replace
+
+    from outlay.agent.grow import Grow
+
+    def stepped(task: Task) -> Task:
+        return replace(
+            task,
+            query=replace(task.query, steps=3),
+            prompt=lambda shown, step: Prompt((("user", task.query.id + " context" * 10 * 2**step),)),
+        )
+
+    ledger = Ledger()
+    accepts = {"supported": Verifier(lambda line: line.step == 1 or line.example_id == "q0", oracle=False)}
+    outcomes = execute(
+        [stepped(task) for task in tasks(3)],
+        Grow(StaticPolicy(Fixed(max_attempts=2, stop="none"), NoProbe(), "small"), "supported"),
+        Simulated(),
+        store,
+        Tally(),
+        accepts,
+        Limits(max_new_tokens=10),
+        0,
+        ledger,
+    )
+    assert [[line.step for line in one.trace.attempts] for one in outcomes] == [[0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    grown = outcomes[1].trace.attempts
+    assert grown[2].prompt_tokens > 1.5 * grown[0].prompt_tokens  # the ledger shows what the step cost
+    assert [line.attempt for line in grown] == [1, 2, 3, 4]

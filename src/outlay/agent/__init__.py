@@ -18,12 +18,16 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """n samples at an answer in one request. context: fresh, or carry (the last chain is shown)."""
+    """n samples at an answer in one request. context: fresh, or carry (the last chain is shown).
+
+    step: which of the query's contexts is sent, where a budget escalates; 0 is the smallest.
+    """
 
     tier: str
     temperature: float
     context: str = "fresh"
     n: int = 1
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Task:
     """One query to execute: what the policy sees, what is sent, and how a reply is read."""
 
     query: Query
-    prompt: Callable[[str | None], Prompt]  # the failed chain to show (None: fresh) -> prompt
+    prompt: Callable[[str | None, int], Prompt]  # the chain to show (None: fresh), the context's step -> prompt
     read: Callable[[str], str | None]  # reply -> normalised answer
 
 
@@ -29,7 +29,7 @@ class Task:
 class Verifier:
     """A check that costs no tokens. oracle: it reads gold."""
 
-    check: Callable[[str, str | None], bool]  # example id, answer -> verdict
+    check: Callable[[Line], bool]  # an attempt's line -> verdict
     oracle: bool
 
 
@@ -66,6 +66,7 @@ class _Call:
     live: _Live
     kind: str
     context: str
+    step: int
     text: str
     prompt_tokens: int
     requests: tuple[Request, ...]
@@ -132,9 +133,11 @@ def _advance(
             kind="verify",
             tier=last.tier,
             attempt=last.attempt,
+            step=last.step,
             answer=last.answer,
-            verdict=verifier.check(one.trace.query.id, last.answer),
+            verdict=verifier.check(last),
             oracle=verifier.oracle,
+            text=action.kind,
         )
         one.trace = one.trace.plus([line])
         ledger.lines.append(line)
@@ -142,11 +145,11 @@ def _advance(
 
 def _call(one: _Live, action: Probe | Attempt, generator: Generator, limits: Limits, seed: int) -> _Call:
     probe = isinstance(action, Probe)
-    context = "fresh" if isinstance(action, Probe) else action.context
+    context, step = ("fresh", 0) if isinstance(action, Probe) else (action.context, action.step)
     attempts = one.trace.attempts
     shown = attempts[-1].text if context != "fresh" and attempts else None
     n = action.k if isinstance(action, Probe) else action.n
-    text = generator.render(one.task.prompt(shown), action.tier)
+    text = generator.render(one.task.prompt(shown, step), action.tier)
     stream = "probe" if probe and not limits.reuse_probe else "attempt"
     sampling = Sampling(
         temperature=action.temperature, max_new_tokens=limits.max_new_tokens, top_p=limits.top_p, stop=limits.stop
@@ -158,6 +161,7 @@ def _call(one: _Live, action: Probe | Attempt, generator: Generator, limits: Lim
         live=one,
         kind="probe" if probe else "attempt",
         context=context if shown is not None else "fresh",
+        step=step,
         text=text,
         prompt_tokens=generator.count([text], action.tier)[0],
         requests=tuple(
@@ -214,6 +218,7 @@ def _settle(
                     attempt=tried + k + 1 if call.kind == "attempt" or limits.reuse_probe else 0,
                     sample=request.sample,
                     context=call.context,
+                    step=call.step,
                     seed=request.row_seed,
                     temperature=request.sampling.temperature,
                     prompt_tokens=prompt_tokens,

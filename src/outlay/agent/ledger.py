@@ -22,6 +22,7 @@ class Line:
     attempt: int = 0  # from 1; 0 for a sample that is not an attempt
     sample: int = 0  # index on its stream
     context: str = "fresh"  # fresh | carry | reflect
+    step: int = 0  # which of the query's contexts was sent; 0 is the smallest
     seed: int = 0  # of the row's own random numbers
     temperature: float = 0.0
     prompt_tokens: int = 0
@@ -36,7 +37,7 @@ class Line:
     oracle: bool = False  # a verdict that read gold
     score: float | None = None  # joined after the run
     error: str = ""
-    text: str = ""
+    text: str = ""  # the reply; a verify line names its verifier
 
     @property
     def tokens(self) -> int:
@@ -49,8 +50,9 @@ class Query:
 
     id: str
     question: str
-    context_tokens: int
-    prompt_tokens: int
+    context_tokens: int  # of the first step
+    prompt_tokens: int  # of a fresh prompt at the first step
+    steps: int = 1  # contexts of growing budget that it may be answered with
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,10 @@ class Trace:
     def tokens(self) -> int:
         return sum(line.tokens for line in self.lines)
 
-    def verdict(self, attempt: int) -> bool | None:
-        """What the last verifier said of an attempt; None if none has looked at it."""
-        for line in reversed(self.lines):
-            if line.kind == "verify" and line.attempt == attempt:
+    def verdict(self, attempt: int, verifier: str) -> bool | None:
+        """What a verifier said of an attempt; None if it has not looked at it."""
+        for line in self.lines:
+            if line.kind == "verify" and line.attempt == attempt and line.text == verifier:
                 return line.verdict
         return None
 

@@ -58,6 +58,8 @@ class Problem:
     budgets: tuple[int, ...]
     units: tuple[Unit, ...] = ()
     seed: int = 0
+    utility: Callable[[Sequence[int]], float] | None = None
+    """Gold's worth of a set of units. Given to a selector marked `oracle`, and on the train split to one that fits."""
 
 
 @dataclass(frozen=True)

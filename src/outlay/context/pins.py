@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from outlay.context import Problem, Selection
 from outlay.context.packing import fill, selection
 from outlay.errors import ConfigError, OutlayError, nearest
+from outlay.schema import option
 
 _UNIT = r"(?:mg|mcg|g|ug|µg|ml|l|units?|iu|meq|mmol|mg/kg|tabs?|tablets?|puffs?|drops?)"
 _BLOOD_THINNER = (
@@ -22,6 +23,28 @@ STARTER: Mapping[str, str] = {
     "negated_findings": r"\b(?:no|not|denies|denied|without|negative\s+for|free\s+of|ruled\s+out|absence\s+of)\b",
 }
 """A starter list for clinical notes (ours), not a validated one: review it before a decision hangs on it."""
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What a selection may not drop; options of every selector. pin: names of `STARTER`, or regular expressions."""
+
+    pin: list[str] = option(factory=list)
+    pin_mode: str = option("error", choices=("error", "best_effort"))
+
+    def __post_init__(self) -> None:
+        patterns(self.pin)
+
+    def select(self, selector: Any, problem: Problem, texts: Sequence[str]) -> list[Selection]:
+        """The selector's choice among what the pinned units leave.
+
+        Raises:
+            OutlayError: see `with_pins`.
+        """
+        if not self.pin:
+            found: list[Selection] = selector.select(problem)
+            return found
+        return with_pins(selector, problem, pinned(texts, self.pin), self.pin_mode == "best_effort")
 
 
 def patterns(names: Iterable[str]) -> list[re.Pattern[str]]:

@@ -1,22 +1,29 @@
 """From an example to its context: units, their costs and vectors, the selection, the assembled text.
 
-What a document needs once (units and costs) is kept for the other points of a sweep in the same process.
+What a document needs once (units, costs, vectors, relevance) is kept for the other points of a sweep in the same process.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from outlay.context import Selection, Unit
+from outlay.context import Problem, Selection, Unit
+from outlay.context.pins import Retention
 from outlay.data import Dataset, Example
 from outlay.errors import ConfigError
+from outlay.score.quality import context_worth
 
 if TYPE_CHECKING:
     import numpy as np
 
     from outlay.context.assemble import Context
+
+BLIND = ("full", "none", "lead", "shuffled")
+"""Selectors that look at no vector, so that none is made."""
+
+KEPT_BYTES = 2**28
+"""Of unit vectors kept for the other points of a sweep; the oldest go first, so documents without end stream."""
 
 CountMany = Callable[[Sequence[str]], list[int]]
 
@@ -39,51 +46,95 @@ class Sent:
     document_tokens: int
 
 
-def select_context(
-    example: Example,
-    dataset: Dataset,
-    unitizer: Any,
-    embedder: Any,
-    selector: Any,
-    budget: Any,
-    count: CountMany,
-    tokenizer: str,
-    seed: int,
-) -> Sent:
-    """One example's context under the budget.
+@dataclass(frozen=True)
+class Stage:
+    """The context side of a run: what every example of a data set goes through before it is sent."""
 
-    Raises:
-        ConfigError: the example has no query of the kind that `dataset.query` names.
-    """
-    from outlay.context.assemble import assemble
-    from outlay.context.objective import problem_from_arrays
+    dataset: Dataset
+    unitizer: Any
+    embedder: Any
+    selector: Any
+    retention: Retention
+    budget: Any
+    count: CountMany  # tokens of each text, under the budget's tokenizer
+    tokenizer: str  # its name
+    seed: int
 
-    cut = _cut(_Text(example.document), unitizer, embedder, tokenizer, _Counter(count))
-    limit = budget.limit(cut.tokens)
-    texts = [unit.text(example.document) for unit in cut.units]
-    if selector.name in ("full", "none", "lead", "shuffled"):  # these look at no vector, so none is made
+    def contexts(self, example: Example) -> list[Sent]:
+        """One example's contexts, one for each step of the budget that may be sent; most budgets have one.
+
+        Raises:
+            ConfigError: the example has no query of the kind that `dataset.query` names.
+            OutlayError: the pinned units alone pass the budget.
+        """
+        from outlay.context.assemble import assemble
+
+        cut = self._cut(example)
+        steps = self.budget.steps(cut.tokens)
+        # Under budget.truncate the unit that comes next is cut to fill what is left: a larger budget tells which.
+        limits = (*steps, 4 * steps[-1]) if self.budget.truncate else steps
+        problem = self.problem(example, limits, gold=self.selector.oracle)
+        texts = [unit.text(example.document) for unit in cut.units]
+        selections = self.retention.select(self.selector, problem, texts)
+        chosen = getattr(self.budget, "chosen", lambda *_: range(len(steps)))
+        return [
+            Sent(
+                assemble(
+                    example.document,
+                    cut.units,
+                    selections[place].indices,
+                    steps[place],
+                    lambda text: self.count([text])[0],
+                    order=selections[place].order,
+                    truncate=self.budget.truncate,
+                    spare=[unit for unit in selections[-1].order if unit not in selections[place].indices],
+                ),
+                selections[place],
+                cut.tokens,
+            )
+            for place in chosen(problem, selections[: len(steps)], texts)
+        ]
+
+    def problem(self, example: Example, budgets: Sequence[int], gold: bool = False) -> Problem:
+        """One example's selection problem. gold: with the worth of a set of units under the references and facts."""
+        cut = self._cut(example)
+        asked = () if self.selector.name in BLIND else queries(example, self.dataset)
+        blind = self.selector.name in BLIND
+        key = (example.document, self.unitizer, self.embedder, self.tokenizer, asked, blind)
+        found = _kept(key, lambda: self._problem(example.document, cut, asked, blind))
+        found = replace(found, budgets=tuple(budgets), seed=self.seed)
+        if not gold:
+            return found
+
+        def worth(indices: Sequence[int]) -> float:
+            spans = [span for index in sorted(indices) for span in cut.units[index].spans]
+            return context_worth(example, spans)
+
+        return replace(found, utility=worth)
+
+    def _problem(self, document: str, cut: Cut, asked: Sequence[str], blind: bool) -> Problem:
         import numpy as np
 
-        vectors = np.zeros((len(texts), 1), np.float32)
-        query_vectors = np.zeros((1, 1), np.float32)
-    else:
-        vectors, query_vectors = embedder.embed(texts, queries(example, dataset))
-    # Under budget.truncate the unit that comes next is cut to fill what is left: a larger budget tells which.
-    limits = (limit, 4 * limit) if budget.truncate else (limit,)
-    problem = problem_from_arrays(vectors, query_vectors, cut.costs, limits, units=cut.units, seed=seed)
-    selection, *larger = selector.select(problem)
-    spare = [unit for one in larger for unit in one.order if unit not in selection.indices]
-    context = assemble(
-        example.document,
-        cut.units,
-        selection.indices,
-        limit,
-        lambda text: count([text])[0],
-        order=selection.order,
-        truncate=budget.truncate,
-        spare=spare,
-    )
-    return Sent(context, selection, cut.tokens)
+        from outlay.context.objective import problem_from_arrays
+
+        texts = [unit.text(document) for unit in cut.units]
+        if blind:
+            vectors, query_vectors = np.zeros((len(texts), 1), np.float32), np.zeros((1, 1), np.float32)
+        else:
+            vectors, query_vectors = self.embedder.embed(texts, asked)
+        return problem_from_arrays(vectors, query_vectors, cut.costs, (), units=cut.units)
+
+    def fitted(self) -> "Stage":
+        """The same with its selector fitted on the train split, where it is one that learns."""
+        if not hasattr(self.selector, "fit"):
+            return self
+        examples = replace(self.dataset, split="train", limit=self.selector.train_limit).examples([])
+        steps = self.budget.steps
+        problems = (self.problem(one, steps(self._cut(one).tokens), gold=True) for one in examples)
+        return replace(self, selector=self.selector.fit(problems))
+
+    def _cut(self, example: Example) -> Cut:
+        return _cut(example.document, self.unitizer, self.embedder, self.tokenizer, _Counter(self.count))
 
 
 def queries(example: Example, dataset: Dataset) -> tuple[str, ...]:
@@ -102,11 +153,19 @@ def queries(example: Example, dataset: Dataset) -> tuple[str, ...]:
     return found
 
 
-class _Text(str):
-    """A document hashed by its content once, so that a cache key does not hash it again for each look-up."""
+_problems: dict[Hashable, Problem] = {}  # the oldest first
 
-    def __hash__(self) -> int:
-        return int.from_bytes(hashlib.blake2b(self.encode(), digest_size=8).digest(), "big", signed=True)
+
+def _kept(key: Hashable, make: Callable[[], Problem]) -> Problem:
+    """The problem of the key, made where it is not kept; points that differ in selector or budget only share it."""
+    found = _problems.pop(key, None)
+    if found is None:
+        found = make()
+        room = KEPT_BYTES - found.vectors.nbytes - sum(one.vectors.nbytes for one in _problems.values())
+        while room < 0 and _problems:
+            room += _problems.pop(next(iter(_problems))).vectors.nbytes
+    _problems[key] = found
+    return found
 
 
 @dataclass(frozen=True)
@@ -126,7 +185,7 @@ class _Counter:
 def _cut(document: str, unitizer: Any, embedder: Any, tokenizer: str, counter: _Counter) -> Cut:
     from outlay.context.assemble import unit_costs
 
-    units = unitizer.split(str(document), lambda texts: embedder.embed(texts, ())[0])
+    units = unitizer.split(document, lambda texts: embedder.embed(texts, ())[0])
     return Cut(
         units=tuple(units),
         costs=unit_costs(document, units, counter.count),

@@ -5,7 +5,6 @@ states a fact is recorded with its span, so gold is known exactly: statements of
 discharge are gold, statements of an earlier value are not.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -32,8 +31,8 @@ SUMMARY_PROMPT = PromptText(
 
 # Note sizes relative to the median, each as likely: a long right tail, as in real discharge notes. Ours.
 SIZES = (0.4, 0.5, 0.6, 0.7, 0.85, 0.95, 1.05, 1.15, 1.3, 1.5, 1.8, 2.3, 3.0, 4.2)
-MEDIAN_CHARACTERS = 5000  # about 2,000 tokens of SmolLM2
-PROGRESS_CHARACTERS = 700  # a daily progress note, as far as the note's size leaves room
+MEDIAN_CHARACTERS = 5800  # about 2,000 tokens of SmolLM2
+PROGRESS_CHARACTERS = 560  # a daily progress note, as far as the note's size leaves room
 
 OPTIONAL = (
     "event",
@@ -192,11 +191,13 @@ class Notes(Dataset):
 
 def _asked(truths: Sequence[Truth], draw: Draw) -> list[Truth]:
     """The facts in the order in which they are asked: every kind once before any kind twice."""
-    turns: dict[str, int] = defaultdict(int)
+    kinds = draw.shuffled(list(dict.fromkeys(truth.kind for truth in truths)))
+    turns = [0] * len(kinds)
     order: list[tuple[int, int, Truth]] = []
     for truth in draw.shuffled(truths):
-        order.append((turns[truth.kind], len(order), truth))
-        turns[truth.kind] += 1
+        kind = kinds.index(truth.kind)
+        order.append((turns[kind], kind, truth))
+        turns[kind] += 1
     return [truth for _, _, truth in sorted(order, key=lambda item: item[:2])]
 
 
@@ -231,14 +232,14 @@ def _case(draw: Draw, front_loading: float, length: float) -> Case:
     background: list[cases.Comorbidity] = []
     for known in draw.shuffled(cases.COMORBIDITIES):
         if (
-            len(background) < min(2 + draw.between(0, 1) + int(1.5 * size), 8)
+            len(background) < min(2 + draw.between(0, 1) + int(size), 8)
             and known.name not in condition.baseline_excluded
         ):
             background.append(known)
     given |= {known.drug.name for known in background if known.drug}
     busy = {condition.marker.lab}
     problems: list[cases.Problem] = []
-    wanted = min(draw.between(0, 1) + int(size + 0.4), 5)
+    wanted = min(draw.between(0, 1) + int(0.8 * size + 0.3), 5)
     for problem in draw.shuffled(cases.PROBLEMS):
         clash = problem.drug.name in given or (problem.marker is not None and problem.marker.lab in busy)
         if len(problems) < wanted and not clash and not _same_matter(problem, condition, background):
@@ -288,7 +289,7 @@ def _truths(draw: Draw, case: Case, front_loading: float) -> Iterator[Truth]:
         *_problem_truths(draw, case),
         *_discharge_truths(draw, case),
     ):
-        if truth.kind in OPTIONAL and not draw.chance(0.3 + 0.45 * case.size):
+        if truth.kind in OPTIONAL and not draw.chance(0.15 + 0.4 * case.size):
             continue
         front = draw.chance(front_loading)
         if front and truth.kind == "allergy":  # an allergy known from the start stands in the header
@@ -302,11 +303,15 @@ def _condition_truths(draw: Draw, case: Case) -> Iterator[Truth]:
     yield Truth("diagnosis", "diagnosis", {}, ((1, (condition.working,)), (change, condition.names)), 0)
     old = (condition.first_drug,)
     words = {"klass": (condition.drug_class,), "old": old}
-    yield Truth("drug", "drug", words, ((1, old), (change, (drug.name,))), 0)
+    dosed = [
+        way for dose in drug.doses for way in (dose, *_directions(dose, drug.sig))
+    ]  # "torsemide 40 mg PO DAILY"
+    accepted = tuple(f"{drug.name} {way}" for way in dosed)
+    yield Truth("drug", "drug", words, ((1, old), (change, (drug.name,))), 0, accepted=accepted)
     yield _dose(draw, drug, change, days, 0)
     if condition.durations:
         final, other, *_ = draw.shuffled(condition.durations)
-        history = _revised(draw, 0.5, other, draw.between(change, days - 1), final)
+        history = _revised(draw, 0.5, other, draw.between(change + 1, days), final, change)
         yield Truth(f"duration:{drug.name}", "duration", {"drug": (drug.name,)}, history, 0)
     yield _lab(case, marker, 0)
     first = case.labs[marker][0]
@@ -364,7 +369,13 @@ def _discharge_truths(draw: Draw, case: Case) -> Iterator[Truth]:
     yield Truth("code", "code", {}, ((1, ("full code",)), *([limited] if draw.chance(0.4) else [])))
     final, other, *_ = draw.shuffled(cases.INTERVALS)
     visit = _revised(draw, 0.4, other, days - 1, final)
-    yield Truth("followup", "followup", {"clinic": (condition.clinic,)}, visit, accepted=(f"in {final}", f"{final} after discharge"))
+    yield Truth(
+        "followup",
+        "followup",
+        {"clinic": (condition.clinic,)},
+        visit,
+        accepted=(f"in {final}", f"{final} after discharge"),
+    )
 
 
 def _dose(draw: Draw, drug: cases.Drug, start: int, days: int, problem: int = -1, before: str = "") -> Truth:
@@ -373,17 +384,19 @@ def _dose(draw: Draw, drug: cases.Drug, start: int, days: int, problem: int = -1
     others = drug.doses[at + 1 :] or drug.doses[:at]
     final = draw.choice(others) if others else drug.doses[at]
     history = ((start, (drug.doses[at],)), (draw.between(start + 1, days), (final,)))
-    route, _, often = drug.sig.partition(" ")
-    ways = (
-        drug.sig,
-        often,
-        route,
-        *(way for word in cases.FREQUENCIES.get(often, ()) for way in (word, f"{route} {word}")),
-    )
-    accepted = (final.replace(" ", ""), *(f"{final} {way}" for way in ways))
+    accepted = (final.replace(" ", ""), *_directions(final, drug.sig))
     words = {"drug": (drug.name,), "sig": (drug.sig,)}
     return Truth(
         f"dose:{drug.name}", "dose", words, history if others else history[1:], problem, accepted=accepted
+    )
+
+
+def _directions(dose: str, sig: str) -> Forms:
+    """Ways to write a dose with its route, its frequency, or both."""
+    route, _, often = sig.partition(" ")
+    words = cases.FREQUENCIES.get(often, ())
+    return tuple(
+        f"{dose} {way}" for way in (sig, often, route, *words, *(f"{route} {word}" for word in words))
     )
 
 
@@ -394,9 +407,11 @@ def _lab(case: Case, name: str, problem: int) -> Truth:
     return Truth(f"lab:{name}", "lab", {"lab": lab.names}, history, problem, accepted=accepted)
 
 
-def _revised(draw: Draw, chance: float, other: str, day: int, final: str) -> tuple[tuple[int, Forms], ...]:
+def _revised(
+    draw: Draw, chance: float, other: str, day: int, final: str, start: int = 1
+) -> tuple[tuple[int, Forms], ...]:
     """A plan that was another one before, with the given chance."""
-    return ((1, (other,)), (day, (final,))) if draw.chance(chance) else ((day, (final,)),)
+    return ((start, (other,)), (day, (final,))) if draw.chance(chance) else ((day, (final,)),)
 
 
 def _litres(flow: int) -> Forms:
@@ -500,7 +515,7 @@ def _opening(page: Page, writer: Writer, redundancy: float) -> None:
     )
     writer.say(page, draw.shuffled(front))
     page.end_line(blank=True)
-    points = [truth for truth in front if draw.chance(redundancy)]
+    points = [truth for truth in front if draw.chance(redundancy / 2)]
     if points:
         page.put("Key Points:")
         writer.say(page, points, bullet="- ")
@@ -521,7 +536,7 @@ def _opening(page: Page, writer: Writer, redundancy: float) -> None:
         )
         for system, normal in text.EXAM_IN:
             own = condition.exam[0] == system
-            if not own and draw.chance(0.6 - 0.2 * case.size + 0.2 * when):
+            if not own and draw.chance(0.7 - 0.2 * case.size + 0.2 * when):
                 continue  # short notes have short exams, at discharge more so
             normal = "well appearing, in no acute distress" if when and system == "GENERAL" else normal
             page.put(f"{system}: {condition.exam[1 + when] if own else normal}")
@@ -619,9 +634,9 @@ def _progress(page: Page, writer: Writer, last_day: Sequence[Truth], redundancy:
     """Daily progress notes that copy forward; routine text fills what is left of the note's size."""
     case, draw = writer.case, writer.draw
     page.put("Progress Notes (copied from the daily record):")
-    each = max(PROGRESS_CHARACTERS, 330 + 48 * redundancy * len(case.truths))
-    count = max(1, min(round(room / each), case.days))
-    days = sorted({case.days - (case.days - 1) * step // max(count - 1, 1) for step in range(count)})
+    each = max(PROGRESS_CHARACTERS, 250 + 42 * redundancy * len(case.truths))
+    count = max(2, min(round(room / each), case.days))
+    days = sorted({case.days - (case.days - 1) * step // (count - 1) for step in range(count)})
     told = ""
     routine: list[str] = []
     for day in days:
@@ -658,11 +673,14 @@ def _plan_of_day(
         if truth.problem == number
         and (truth in home or (truth.on(day) is not None and draw.chance(redundancy)))
     ]
-    if (number > 0 and day == 1) or not (told or plan):
-        return
-    page.put(f"# {heading}:", " ")
-    if plan:
-        page.put(draw.choice(plan), " ")
+    if day == 1 and number == 0:
+        page.put(f"# {heading}: Admitted for work-up and treatment.", " ")
+    elif (day == 1 and number > 0) or not (told or plan):
+        return  # further problems arise later
+    else:
+        page.put(f"# {heading}:", " ")
+        if plan:
+            page.put(draw.choice(plan), " ")
     writer.say(page, told, day=day)
     page.end_line()
 
@@ -686,13 +704,15 @@ def _course(writer: Writer, share: float) -> Page:
     )
     for number in (*range(len(case.problems) + 1), -1):
         heading, plan = _problem(case, number)
+        told = [truth for truth in case.truths if truth.problem == number and draw.chance(share)]
+        if not told and not plan:
+            continue
         if number == 0:
             page.put("# ", "")
             page.put(_capital(draw.choice(case.condition.names)), ":\n", ("diagnosis", True))
         else:
             page.put(f"# {heading}:")
-        told = [truth for truth in case.truths if truth.problem == number and draw.chance(share)]
-        for sentence in draw.shuffled(plan)[: 1 + int(case.size)]:
+        for sentence in draw.shuffled(plan)[: 1 + int(case.size / 1.4)]:
             page.put(sentence, " ")
         writer.say(page, [truth for truth in told if number or truth.kind != "diagnosis"])
         if number == 0:
@@ -751,7 +771,7 @@ def _closing(page: Page, writer: Writer, home: Sequence[Truth], redundancy: floa
     page.put(f"Activity Status: {walks}", "\n\n")
     page.put("Discharge Instructions:")
     page.put(f"Dear {'Ms.' if case.woman else 'Mr.'} ___,")
-    for line in text.INSTRUCTIONS[:: 2 if case.size < 1 else 1]:
+    for line in text.INSTRUCTIONS[:: 2 if case.size < 1.4 else 1]:
         page.put(line.format(lay=condition.lay))
     page.end_line(blank=True)
     page.put("Followup Instructions:")

@@ -182,7 +182,7 @@ KINDS = {
     ),
     "disposition": Phrases(
         "Where was the patient discharged to?",
-        "The discharge disposition is",
+        "Discharge disposition:",
         (
             "Discharged to: {v}.",
             "Disposition is {v}.",

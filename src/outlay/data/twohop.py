@@ -278,7 +278,7 @@ def _lookup(draw: Draw, world: World) -> Asked:
             Asked(
                 f"Which river flows through {town.name}?", "The river is the", town.river, ((town.name, 1),)
             ),
-            Asked(f"In which country is {town.name}?", f"{town.name} is in", town.country, ((town.name, 0),)),
+            Asked(f"In which country is {town.name}?", "The country is", town.country, ((town.name, 0),)),
             Asked(
                 f"When was {film.name} released?",
                 f"{film.name} was released in",
@@ -322,7 +322,7 @@ def _bridge(draw: Draw, world: World) -> Asked:
                 home.river, ((person.name, 1), (home.name, 1)),
             ),
             Asked(
-                f"In which country are the headquarters of {firm.name}?", f"The headquarters of {firm.name} are in",
+                f"In which country are the headquarters of {firm.name}?", "The country is",
                 seat.country, ((firm.name, 3), (seat.name, 0)),
             ),
         )
@@ -339,9 +339,21 @@ def _comparison(draw: Draw, world: World) -> Asked:
     films, people, towns = (film.name, film2.name), (person.name, person2.name), (town.name, town2.name)
     return draw.choice(
         (
-            _compared(f"Which film was released first, {' or '.join(films)}?", earlier.name, films, 2),
-            _compared(f"Who is older, {' or '.join(people)}?", older.name, people, 2),
-            _compared(f"Which town has more inhabitants, {' or '.join(towns)}?", larger.name, towns, 2),
+            _compared(
+                f"Which film was released first, {' or '.join(films)}?",
+                "The film released first is",
+                earlier.name,
+                films,
+                2,
+            ),
+            _compared(f"Who is older, {' or '.join(people)}?", "The older person is", older.name, people, 2),
+            _compared(
+                f"Which town has more inhabitants, {' or '.join(towns)}?",
+                "The larger town is",
+                larger.name,
+                towns,
+                2,
+            ),
             _same(draw, "born in the same town", "Were", world.people, 1),
             _same(draw, "in the same country", "Are", world.towns, 0),
         )
@@ -353,8 +365,10 @@ def _same(draw: Draw, what: str, verb: str, kind: Sequence[Person | Town], sente
     holds = draw.chance(0.5)
     both = draw.shuffled([one.name for one in (kind[:2] if holds else kind[1:3])])
     answer = "yes" if holds else "no"
-    return _compared(f"{verb} {' and '.join(both)} {what}?", answer, (both[0], both[1]), sentence)
+    return _compared(
+        f"{verb} {' and '.join(both)} {what}?", "The answer is", answer, (both[0], both[1]), sentence
+    )
 
 
-def _compared(question: str, answer: str, both: tuple[str, str], sentence: int) -> Asked:
-    return Asked(question, "The answer is", answer, tuple((name, sentence) for name in both), compares=True)
+def _compared(question: str, cue: str, answer: str, both: tuple[str, str], sentence: int) -> Asked:
+    return Asked(question, cue, answer, tuple((name, sentence) for name in both), compares=True)

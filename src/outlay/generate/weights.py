@@ -4,8 +4,10 @@ A name is a local folder, a hub id, or `package:NAME`: weights that a Python pac
 once to safetensors in the cache, so that every engine reads the same numbers. Nothing is unpickled.
 """
 
+import contextlib
 import hashlib
 import importlib.util
+import io
 import json
 import shutil
 import tempfile
@@ -92,9 +94,10 @@ def _convert(source: Path, folder: Path) -> None:
     logging.disable_progress_bar()
     folder_of, file = str(source.parent), source.name
     tokenizer = AutoTokenizer.from_pretrained(folder_of, gguf_file=file)
-    model = AutoModelForCausalLM.from_pretrained(
-        folder_of, gguf_file=file, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
+    with contextlib.redirect_stderr(io.StringIO()):  # its progress bar knows no switch
+        model = AutoModelForCausalLM.from_pretrained(
+            folder_of, gguf_file=file, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+        )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "outlay.json").write_text(json.dumps({"source": source.name, "bytes": source.stat().st_size}))

@@ -1,1 +1,14 @@
 """What finished runs say: the terminal's table, CSV, figures. Works on plain records, knows no tracker."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from outlay.report.tables import Point
+
+
+def sweep_files(points: Sequence[Point], folder: Path) -> list[Path]:
+    """Write every table and figure that a sweep's finished points allow; a new one is one more row of the list."""
+    from outlay.report import figures, regret, tables
+
+    writers = (tables.results, figures.quality_over_cost, regret.regret)
+    return [path for writer in writers for path in writer(points, folder)] if points else []

@@ -11,7 +11,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def quality_over_cost(points: Sequence[Point], stem: Path) -> list[Path]:
+def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
     """Quality (with its 95 % interval) over tokens per query, a panel for each data set; budgets of one selector joined."""
     import matplotlib
 
@@ -58,7 +58,7 @@ def quality_over_cost(points: Sequence[Point], stem: Path) -> list[Path]:
         axis.legend(frameon=False, fontsize=9, loc="best")
     if any(point.oracle for point in points):
         figure.supxlabel("* reads the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555")
-    written = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    written = [folder / f"quality_over_cost.{ending}" for ending in ("png", "svg")]
     for path in written:
         figure.savefig(path, dpi=160)
     plt.close(figure)

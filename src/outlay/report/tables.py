@@ -25,6 +25,8 @@ class Point(Protocol):
     def run_id(self) -> str: ...
     @property
     def oracle(self) -> bool: ...
+    @property
+    def folder(self) -> str: ...
 
 
 def labels(point: Point) -> dict[str, Any]:
@@ -60,8 +62,9 @@ def headline(points: Sequence[Point]) -> str:
     return "quality/token_f1"
 
 
-def write_csv(points: Sequence[Point], path: Path) -> Path:
-    """Every varying setting and every metric of every point, with its run id."""
+def results(points: Sequence[Point], folder: Path) -> list[Path]:
+    """results.csv: every varying setting and every metric of every point, with its run id."""
+    path = folder / "results.csv"
     settings = varying(points) or ["dataset"]
     metrics = sorted({name for point in points for name in point.metrics})
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -78,7 +81,7 @@ def write_csv(points: Sequence[Point], path: Path) -> Path:
                     point.run_id,
                 ]
             )
-    return path
+    return [path]
 
 
 def with_interval(metrics: Mapping[str, float], name: str, percent: bool = True) -> str:

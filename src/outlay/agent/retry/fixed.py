@@ -27,7 +27,7 @@ class Fixed:
         if attempts:
             last = attempts[-1]
             if self.stop == "gold":
-                verdict = trace.verdict(last.attempt)
+                verdict = trace.verdict(last.attempt, "gold")
                 if verdict is None:
                     return Verify("gold")
                 if verdict:

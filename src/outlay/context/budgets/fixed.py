@@ -14,8 +14,8 @@ class Fixed:
 
     name: ClassVar[str] = "fixed"
 
-    def limit(self, document_tokens: int) -> int:
-        return self.tokens
+    def steps(self, document_tokens: int) -> tuple[int, ...]:
+        return (self.tokens,)
 
     @property
     def label(self) -> str:

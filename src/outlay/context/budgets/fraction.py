@@ -14,8 +14,8 @@ class Fraction:
 
     name: ClassVar[str] = "fraction"
 
-    def limit(self, document_tokens: int) -> int:
-        return max(1, int(self.fraction * document_tokens))
+    def steps(self, document_tokens: int) -> tuple[int, ...]:
+        return (max(1, int(self.fraction * document_tokens)),)
 
     @property
     def label(self) -> str:

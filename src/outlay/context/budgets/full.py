@@ -11,8 +11,8 @@ class Full:
     name: ClassVar[str] = "full"
     truncate: ClassVar[bool] = False
 
-    def limit(self, document_tokens: int) -> int:
-        return max(document_tokens, 1)
+    def steps(self, document_tokens: int) -> tuple[int, ...]:
+        return (max(document_tokens, 1),)
 
     @property
     def label(self) -> str:
