@@ -10,7 +10,8 @@ held, or ROUGE-1 against the reference; no model is asked). Then `learned` is fi
 - others: on all other data sets, none of the tested one. The notes count as one data set, whatever their setting.
 
 The best fixed candidate is the one of this data set in hindsight, so a router that ties with it has learned which one
-that is. Intervals resample documents.
+that is. `fixed per budget` reads no text: what a router gains beyond it, it gains from the document. Intervals
+resample documents.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from outlay import schema
+from outlay.context.pins import Retention
 from outlay.context.selectors.learned import Described, Learned, describe
 from outlay.context.stage import Stage
 from outlay.generate.tokenizers import count_tokens
@@ -42,8 +44,15 @@ def data_sets(data: Path, notes: int) -> dict[str, list[Any]]:
         settings = product((0.0, 0.5, 1.0), (0.0, 1.0))
         return [
             schema.component(  # each setting has patients of its own
-                "dataset", "notes", split="all", count=notes, seed=seed, task=task, front_loading=front,
-                redundancy=redundancy, **options,
+                "dataset",
+                "notes",
+                split="all",
+                count=notes,
+                seed=seed,
+                task=task,
+                front_loading=front,
+                redundancy=redundancy,
+                **options,
             )
             for seed, (front, redundancy) in enumerate(settings)
         ]
@@ -57,7 +66,10 @@ def data_sets(data: Path, notes: int) -> dict[str, list[Any]]:
         "mimic stand-in": [("mimic_bhc", "clinical/mimic_standin/mimic-iv-bhc.csv", {})],
         "hotpotqa": [("hotpotqa", "hotpotqa/hf_distractor_validation_100.jsonl", {})],
     }
-    found = {"notes, questions": made("qa", questions=2), "notes, summaries": made("summary", query="template")}
+    found = {
+        "notes, questions": made("qa", questions=2),
+        "notes, summaries": made("summary", query="template"),
+    }
     for name, files in local.items():
         built = [
             schema.component("dataset", choice, path=str(data / path), split="all", **options)
@@ -77,7 +89,9 @@ class World:
     settings: np.ndarray  # (m,) which of the data set's components it is from
 
 
-def world(datasets: Sequence[Any], learned: Learned, limit: int, budgets: Sequence[int], embedder: Any) -> World:
+def world(
+    datasets: Sequence[Any], learned: Learned, limit: int, budgets: Sequence[int], embedder: Any
+) -> World:
     names = learned.candidates
     parts: list[Described] = []
     documents: list[int] = []
@@ -90,6 +104,7 @@ def world(datasets: Sequence[Any], learned: Learned, limit: int, budgets: Sequen
             unitizer=schema.component("unitizer", "sentence"),
             embedder=embedder,
             selector=learned,
+            retention=Retention(),
             budget=None,
             count=lambda texts: count_tokens(TOKENIZER, texts),
             tokenizer=TOKENIZER,
@@ -123,12 +138,10 @@ def pooled(worlds: Mapping[str, World]) -> Described:
     return _joined([world.described for world in worlds.values()], documents)
 
 
-def held_out_choices(learned: Learned, train: Described, folds: int = 5) -> tuple[np.ndarray, list[str]]:
+def held_out_choices(learned: Learned, train: Described) -> tuple[np.ndarray, list[str]]:
     """(m,) choices for documents that the fit has not seen, and the kind of model of each fold."""
-    from sklearn.model_selection import GroupKFold
-
     choices, kinds = np.zeros(len(train.rows), int), []
-    for fitted_on, held_out in GroupKFold(folds, shuffle=True, random_state=1).split(train.rows, groups=train.documents):
+    for fitted_on, held_out in folds_of(train):
         fitted = learned.fit_described(train.only(fitted_on))
         kinds.append(fitted.kind)
         choices[held_out] = fitted.predict(train.rows[held_out]).argmin(axis=1)
@@ -144,6 +157,8 @@ def compare(worlds: Mapping[str, World], learned: Learned) -> Iterator[tuple[str
     for name, world in worlds.items():
         m = len(world.described.rows)
         yield name, "routed", world.routed
+        yield name, "routed, thresholds tuned on own", tuned_routed(learned, world.described)
+        yield name, "fixed per budget, own", fixed_per_budget(world.described)
         own, kinds = held_out_choices(learned, world.described)
         yield name, f"learned, own ({_counted(kinds)})", own
         if name.startswith("notes"):
@@ -154,7 +169,61 @@ def compare(worlds: Mapping[str, World], learned: Learned) -> Iterator[tuple[str
         others = {other: one for other, one in worlds.items() if other.split(",")[0] != family}
         if others:
             fitted = learned.fit_described(pooled(others))
-            yield name, f"learned, others ({fitted.kind})", fitted.predict(world.described.rows).argmin(axis=1)
+            yield (
+                name,
+                f"learned, others ({fitted.kind})",
+                fitted.predict(world.described.rows).argmin(axis=1),
+            )
+
+
+def fixed_per_budget(train: Described) -> np.ndarray:
+    """(m,) for each budget the candidate that is best on the other folds' documents: a router that reads no text."""
+    budgets = train.rows[:, train.names.index("log_budget")]
+    choices = np.zeros(len(budgets), int)
+    for fitted_on, held_out in folds_of(train):
+        for budget in np.unique(budgets):
+            known = fitted_on[budgets[fitted_on] == budget]
+            asked = held_out[budgets[held_out] == budget]
+            choices[asked] = train.worths[known].mean(axis=0).argmax()
+    return choices
+
+
+def tuned_routed(learned: Learned, train: Described) -> np.ndarray:
+    """(m,) choices of `routed` with the thresholds that are best on the other folds' documents."""
+    tried = np.stack([routed_choices(learned, train, *thresholds) for thresholds in GRID])
+    worths = train.worths[np.arange(len(train.rows)), tried]
+    choices = np.zeros(len(train.rows), int)
+    for fitted_on, held_out in folds_of(train):
+        choices[held_out] = tried[worths[:, fitted_on].mean(axis=1).argmax(), held_out]
+    return choices
+
+
+GRID = list(
+    product(
+        (0, 16, 32, 64, 128, 256, 512, 1024), (0, 64, 128, 256, 512, 1024, 4096), (0, 1, 2, 4), (0, 1, 2, 4)
+    )
+)
+"""low, high, front, redundant."""
+
+
+def routed_choices(
+    learned: Learned, train: Described, low: float, high: float, front: float, redundant: float
+) -> np.ndarray:
+    """As selectors/routed.py, from features."""
+    phi, rho, log_budget = (
+        train.rows[:, train.names.index(name)] for name in ("phi_area", "rho_nearest", "log_budget")
+    )
+    budget = np.exp(log_budget).round()
+    lead, mmr, rcd = (learned.candidates.index(name) for name in ("lead", "mmr", "rcd"))
+    above = np.where(budget <= high * 4 ** (redundant * (0.5 - rho)), mmr, rcd)
+    return np.where(budget <= low * 4 ** (front * phi), lead, above)
+
+
+def folds_of(train: Described, folds: int = 5) -> list[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import GroupKFold
+
+    splitter = GroupKFold(folds, shuffle=True, random_state=1)
+    return list(splitter.split(train.rows, groups=train.documents))
 
 
 def _other_settings(learned: Learned, world: World) -> np.ndarray:
@@ -171,16 +240,19 @@ def _counted(kinds: Sequence[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--limit", type=int, default=150, help="examples of each data set (and notes setting)")
+    parser.add_argument(
+        "--limit", type=int, default=150, help="examples of each data set (and notes setting)"
+    )
     parser.add_argument("--notes", type=int, default=40, help="notes of each setting")
     parser.add_argument("--budgets", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--embedder", default="tfidf")
-    parser.add_argument("--candidates", nargs="+", default=["lead", "mmr", "rcd"])
     parser.add_argument("--only", nargs="*", help="names of data sets")
     options = parser.parse_args()
-    learned = Learned(candidates=tuple(options.candidates))
+    learned = Learned()
     embedder = schema.component("embedder", options.embedder)
     worlds: dict[str, World] = {}
     for name, datasets in data_sets(options.data, options.notes).items():
@@ -188,7 +260,10 @@ def main() -> None:
             continue
         started = time.perf_counter()
         worlds[name] = world(datasets, learned, options.limit, options.budgets, embedder)
-        print(f"{name}: {len(worlds[name].described.rows)} rows, {time.perf_counter() - started:.0f} s", flush=True)
+        print(
+            f"{name}: {len(worlds[name].described.rows)} rows, {time.perf_counter() - started:.0f} s",
+            flush=True,
+        )
 
     table = Table("data set", "policy", "worth", "regret to the oracle", "over the best fixed, in hindsight")
     for column in table.columns[2:]:
@@ -207,6 +282,14 @@ def main() -> None:
         table.add_row("" if name == last else size, policy, *cells)
         last = name
     Console(width=150).print(table)
+    for name, found in {**worlds, "all": None}.items():
+        train = found.described if found else pooled(worlds)
+        means = [
+            train.worths[np.arange(len(train.rows)), routed_choices(learned, train, *one)].mean()
+            for one in GRID
+        ]
+        best = int(np.argmax(means))
+        print(f"{name}: best (low, high, front, redundant) {GRID[best]}: {means[best]:.3f}")
 
 
 def _with_fixed(worlds: Mapping[str, World], learned: Learned) -> Iterator[tuple[str, str, Any]]:

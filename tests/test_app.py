@@ -53,6 +53,7 @@ REFUSED = [
     (("reprot",), "unknown command 'reprot'"),
     (("dataset=gsm8k", "dataset.path=nowhere.jsonl"), "dataset.path=nowhere.jsonl"),
     (("generator=transformers",), "generator.model"),
+    (("dataset.path=notes.csv",), "dataset=notes is made here"),
     (("prompt.template='{{ question'",), "prompt template"),
 ]
 

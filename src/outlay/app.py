@@ -294,6 +294,9 @@ def run_from_python(overrides: Sequence[str]) -> "Result":
     folder = Path(parts.settings.output_dir) / parts.tracking.experiment / "single" / stamp
     from outlay.runner import run_point
 
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(list(overrides)))
+    (folder / ".hydra" / "config.yaml").write_text(OmegaConf.to_yaml(config))
     return run_point(parts, _plain(config), OmegaConf.to_yaml(config), chosen, folder, {}, None)
 
 

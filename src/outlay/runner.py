@@ -19,7 +19,7 @@ from outlay.cache import cache_dir
 from outlay.context.stage import Sent, Stage
 from outlay.data import Example
 from outlay.errors import DataError, OutlayError
-from outlay.generate import Prompt, Tally
+from outlay.generate import Message, Prompt, Tally
 from outlay.generate.prompting import Prompting
 from outlay.generate.store import Store
 from outlay.progress import Progress
@@ -139,11 +139,12 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
         ):
             policy = _policy(parts)
             stage = _stage(parts)
+            shots = _shots(stage, parts)
             for chunk in _chunks(parts.dataset.examples(skipped)):
                 sent = [stage.contexts(example) if stage else [] for example in chunk]
                 ledger = Ledger()
                 outcomes = execute(
-                    _tasks(chunk, sent, parts),
+                    _tasks(chunk, sent, shots, parts),
                     policy,
                     parts.generator,
                     store,
@@ -237,9 +238,10 @@ def _stage(parts: Parts) -> Stage | None:
     ).fitted()
 
 
-def _tasks(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts) -> list[Task]:
+def _tasks(
+    chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], shots: Sequence[Message], parts: Parts
+) -> list[Task]:
     text = parts.prompt.over(parts.dataset.prompt)
-    shots = parts.prompt.worked(text, _shots(parts))
     tier = parts.generator.tiers[0].name
 
     def task(example: Example, each: Sequence[Sent]) -> Task:
@@ -260,7 +262,8 @@ def _tasks(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Part
     return [task(example, each) for example, each in zip(chunk, sent, strict=True)]
 
 
-def _shots(parts: Parts) -> list[Example]:
+def _shots(stage: Stage | None, parts: Parts) -> list[Message]:
+    """Worked examples of the train split, their contexts chosen as those of the run."""
     if not parts.prompt.shots:
         return []
     found = list(replace(parts.dataset, split="train", limit=parts.prompt.shots).examples([]))
@@ -268,7 +271,9 @@ def _shots(parts: Parts) -> list[Example]:
         raise OutlayError(
             f"prompt.shots={parts.prompt.shots}: the train split of dataset={parts.dataset.name} has {len(found)} examples"
         )
-    return found
+    prompting: Prompting = parts.prompt
+    contexts = [stage.contexts(one)[0].context.text if stage else "" for one in found]
+    return prompting.worked(prompting.over(parts.dataset.prompt), list(zip(found, contexts, strict=True)))
 
 
 def _limits(parts: Parts) -> Limits:

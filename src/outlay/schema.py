@@ -234,6 +234,11 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
     probe_tier = getattr(probe, "tier", None)
     router_tier = getattr(router, "tier", None)
     return [
+        (
+            bool(data.path) and data.embedded,
+            f"dataset.path={data.path}: dataset={data.name} is made here and reads no file. "
+            "Use dataset=table for a file of your own",
+        ),
         (bool(data.path) and not _may_exist(data.path), f"dataset.path={data.path}: {_siblings(data.path)}"),
         (
             stop == "gold" and not data.has_gold,

@@ -12,11 +12,14 @@ from outlay import run, schema
 from outlay.context import Problem, Unit
 from outlay.context.features import features
 from outlay.context.objective import problem_from_arrays
+from outlay.context.pins import Retention
 from outlay.context.selectors.lead import Lead
 from outlay.context.selectors.learned import Learned, describe
 from outlay.context.selectors.mmr import Mmr
 from outlay.context.selectors.oracle import Oracle
+from outlay.context.stage import Stage
 from outlay.errors import ConfigError, OutlayError
+from outlay.score.quality import context_worth
 
 ARMS = ("lead", "mmr")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -66,7 +69,10 @@ def oracle_worth(problems: list[Problem]) -> float:
 def test_the_oracle_takes_the_candidate_of_most_worth():
     for problem in world(range(20), follows_phi=True):
         found = Oracle(ARMS).select(problem)[0]
-        worth = {name: problem.utility(arm.select(problem)[0].indices) for name, arm in (("lead", Lead()), ("mmr", Mmr()))}
+        worth = {
+            name: problem.utility(arm.select(problem)[0].indices)
+            for name, arm in (("lead", Lead()), ("mmr", Mmr()))
+        }
         assert problem.utility(found.indices) == max(worth.values())
         assert worth[found.choice] == max(worth.values())
         assert found.info["worth_lead"] == worth["lead"] and found.info["worth_mmr"] == worth["mmr"]
@@ -92,13 +98,18 @@ def test_a_worth_that_is_undefined_counts_as_nothing():
 
 def test_no_candidate_sees_gold(monkeypatch):
     seen = []
-    monkeypatch.setattr(Lead, "select", lambda self, problem: seen.append(problem.utility) or Mmr().select(problem))
+    monkeypatch.setattr(
+        Lead, "select", lambda self, problem: seen.append(problem.utility) or Mmr().select(problem)
+    )
     Oracle(ARMS).select(replace(note(0, 0.0), utility=lambda indices: 0.5))
     assert seen == [None]
 
 
 @pytest.mark.parametrize("selector", ["oracle", "learned"])
-@pytest.mark.parametrize("wrong, says", [(["lead", "full"], "full"), (["led"], "lead"), ([], "each once"), (["lead", "lead"], "each once")])
+@pytest.mark.parametrize(
+    "wrong, says",
+    [(["lead", "full"], "full"), (["led"], "lead"), ([], "each once"), (["lead", "lead"], "each once")],
+)
 def test_wrong_candidates_are_refused(selector, wrong, says):
     with pytest.raises(ConfigError, match=says):
         schema.component("selector", selector, candidates=wrong)
@@ -126,7 +137,9 @@ def test_where_the_best_candidate_follows_phi_it_comes_near_the_oracle():
     assert mean_worth(fitted, test) > oracle_worth(test) - 0.05
     found = fitted.select(replace(test[0], utility=None))[0]
     assert found.choice in ARMS
-    assert {"phi", "rho", "cv_regret", "cv_regret_fixed", "predicted_lead", "predicted_mmr"} <= set(found.info)
+    assert {"phi", "rho", "cv_regret", "cv_regret_fixed", "predicted_lead", "predicted_mmr"} <= set(
+        found.info
+    )
 
 
 def test_where_nothing_tells_documents_apart_it_is_the_best_fixed_candidate():
@@ -212,6 +225,7 @@ def test_a_budget_is_kept_and_pins_are_held():
 # ---------------------------------------------------------------- in a run
 
 
+@pytest.mark.slow
 def test_an_oracle_marks_its_run_and_a_learned_selector_does_not(own_cache, tmp_path):
     common = [
         "dataset=notes", "dataset.task=summary", "dataset.query=template", "dataset.count=40", "dataset.length=0.4",
@@ -225,3 +239,32 @@ def test_an_oracle_marks_its_run_and_a_learned_selector_does_not(own_cache, tmp_
         one.metrics["quality/fact_recall"] for one in (learned, rcd)
     )
     assert "cross-validation" in (learned.folder / "run.log").read_text()
+
+
+def test_a_stage_gives_gold_to_the_oracle_and_train_gold_to_the_learned_selector_only():
+    notes = schema.component(
+        "dataset", "notes", task="summary", query="template", count=40, length=0.4, limit=4
+    )
+
+    def stage(selector):
+        return Stage(
+            dataset=notes,
+            unitizer=schema.component("unitizer", "sentence"),
+            embedder=schema.component("embedder", "tfidf"),
+            selector=selector,
+            retention=Retention(),
+            budget=schema.component("budget", "fixed", tokens=64),
+            count=lambda texts: [len(text.split()) for text in texts],
+            tokenizer="words",
+            seed=0,
+        ).fitted()
+
+    oracle, learned = stage(Oracle()), stage(Learned(model="ridge"))
+    assert Oracle.oracle and not learned.selector.oracle
+    for example in notes.examples():
+        (best,), (chosen,) = oracle.contexts(example), learned.contexts(example)
+        worths = [value for name, value in best.selection.info.items() if name.startswith("worth_")]
+        assert context_worth(example, best.context.spans) == pytest.approx(max(worths))
+        assert context_worth(example, chosen.context.spans) <= max(worths) + 1e-9
+        assert chosen.selection.choice in ("lead", "mmr", "rcd")
+        assert learned.problem(example, (64,)).utility is None

@@ -33,8 +33,8 @@ def test_a_shown_chain_stands_between_two_turns_of_the_user() -> None:
 
 
 def test_worked_examples_come_before_the_question() -> None:
-    turns = Prompting(shots=1).worked(OWN, [EXAMPLE])
-    assert turns == [("user", "|What is 2 + 3?"), ("assistant", "5")]
+    turns = Prompting(shots=1).worked(OWN, [(EXAMPLE, "CTX")])
+    assert turns == [("user", "CTX|What is 2 + 3?"), ("assistant", "5")]
     prompt = Prompting(shots=1).prompt(OWN, EXAMPLE, "", turns, None)
     assert [role for role, _ in prompt.messages] == ["system", "user", "assistant", "user"]
 

@@ -11,8 +11,17 @@ import pytest
 
 from outlay.report import regret as module
 from outlay.report.regret import (
-    ALL, BEST, EACH, HELD_OUT, PER_EXAMPLE, RANDOM, held_out_best, mean_by_document, regret, regret_rows,
-)  # fmt: skip
+    ALL,
+    BEST,
+    EACH,
+    HELD_OUT,
+    PER_EXAMPLE,
+    RANDOM,
+    held_out_best,
+    mean_by_document,
+    regret,
+    regret_rows,
+)
 from outlay.score.statistics import interval
 
 
@@ -162,7 +171,12 @@ def test_the_files(tmp_path):
     runs, out = sweep(tmp_path), tmp_path / "out"
     out.mkdir()
     written = regret(runs, out)
-    assert [path.name for path in written] == ["regret.csv", "regret.md", "router_regret.png", "router_regret.svg"]
+    assert [path.name for path in written] == [
+        "regret.csv",
+        "regret.md",
+        "router_regret.png",
+        "router_regret.svg",
+    ]
     assert all(path.stat().st_size > 500 for path in written)
     with (out / "regret.csv").open() as file:
         rows = {row["policy"]: row for row in csv.DictReader(file)}

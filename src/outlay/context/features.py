@@ -47,7 +47,9 @@ def features(problem: Problem, found: Mapping[str, Sequence[Selection]]) -> list
         for name, selections in found.items():
             kept = list(selections[place].indices)
             row[f"{name}_relevance"] = _ratio(problem.relevance[kept].sum(), problem.relevance.sum())
-            row[f"{name}_top"] = _ratio(problem.relevance[kept].max(initial=0.0), problem.relevance.max(initial=0.0))
+            row[f"{name}_top"] = _ratio(
+                problem.relevance[kept].max(initial=0.0), problem.relevance.max(initial=0.0)
+            )
             row[f"{name}_value"] = _ratio(objective.value(kept), whole.value)
             row[f"{name}_filled"] = selections[place].tokens / budget
         rows.append({name: float(value) for name, value in row.items()})

@@ -172,7 +172,7 @@ def facility_weights(relevance: "np.ndarray", kind: str, decay: float) -> "np.nd
     """(n,) the w_j of the facility location term.
 
     relevant: w_j = relevance_j, or 1 where nothing is relevant (ours): coverage of what the query asks about. On
-        HotpotQA it keeps two to five times the gold facts of uniform weights, whose coverage outweighs relevance.
+        questions it keeps more gold facts than uniform weights, whose coverage of all else outweighs relevance.
     uniform: w_j = 1 (ours): coverage of the whole document; slightly better for summaries (Cochrane, ROUGE-1).
     position: w_j = exp(-decay j) (1 + minmax(relevance)_j) / 2, the authors' code, with decay .04 there. It puts
         98 % of the weight on the first hundred units, so it also rewards position.

@@ -71,8 +71,9 @@ class Stage:
 
         cut = self._cut(example)
         steps = self.budget.steps(cut.tokens)
-        # Under budget.truncate the unit that comes next is cut to fill what is left: a larger budget tells which.
-        limits = (*steps, 4 * steps[-1]) if self.budget.truncate else steps
+        # Under budget.truncate the unit that comes next is cut to fill what is left: a budget with room for one more
+        # unit, however large, tells which.
+        limits = (*steps, steps[-1] + int(cut.costs.max(initial=0))) if self.budget.truncate else steps
         problem = self.problem(example, limits, gold=self.selector.oracle)
         texts = [unit.text(example.document) for unit in cut.units]
         selections = self.retention.select(self.selector, problem, texts)

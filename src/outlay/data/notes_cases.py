@@ -1133,7 +1133,7 @@ CONDITIONS = (
 PROBLEMS = (
     Problem(
         ("acute kidney injury", "AKI", "acute renal failure"),
-        ("poor oral intake", "contrast exposure", "hypotension on arrival", "supratherapeutic vancomycin"),
+        ("poor oral intake", "contrast exposure", "hypotension on arrival", "volume depletion"),
         Drug("sodium bicarbonate", "PO TID", ("650 mg", "1300 mg")),
         (
             "FeUrea was below 35%.",
@@ -1146,8 +1146,8 @@ PROBLEMS = (
         ("acute blood loss anemia", "ABLA", "acute anemia"),
         (
             "phlebotomy and hemodilution",
-            "a slow ooze from the access site",
-            "menorrhagia",
+            "a soft tissue hematoma",
+            "frequent blood draws",
             "hemorrhoidal bleeding",
         ),
         Drug("ferrous sulfate", "PO every other day", ("160 mg", "325 mg")),
@@ -1166,7 +1166,7 @@ PROBLEMS = (
         Course("potassium", (2.6, 3.1), (3.9, 4.6)),
     ),
     Problem(
-        ("hyperglycemia", "steroid-induced hyperglycemia", "stress hyperglycemia"),
+        ("hyperglycemia", "elevated blood sugars", "stress hyperglycemia"),
         ("steroid therapy", "acute illness", "dextrose-containing fluids"),
         Drug("insulin NPH", "SC QAM", ("6 units", "8 units", "10 units", "12 units")),
         ("Fingersticks QACHS.", "A sliding scale was used for correction.", "A1c was sent."),

@@ -70,11 +70,11 @@ class Prompting:
             messages += [("assistant", prefill + shown), ("user", _fill(self.carry, {**fields, "user": user}))]
         return Prompt(messages=tuple(messages), prefill=prefill, context=context)
 
-    def worked(self, text: PromptText, examples: Sequence[Example]) -> list[Message]:
-        """Worked examples as turns, with the whole document as context and the first reference as the reply."""
+    def worked(self, text: PromptText, examples: Sequence[tuple[Example, str]]) -> list[Message]:
+        """Worked examples with their contexts, as turns; the first reference is the reply."""
         turns: list[Message] = []
-        for example in examples:
-            asked = self.prompt(text, example, example.document, (), None)
+        for example, context in examples:
+            asked = self.prompt(text, example, context, (), None)
             turns += [asked.messages[-1], ("assistant", example.references[0])]
         return turns
 

@@ -296,11 +296,12 @@ def quality_over_budget(points: Sequence[Point], folder: Path) -> list[Path]:
         for column, unitizer in enumerate(unitizers):
             mine = [row for row in rows if (_name(row), row.metric, row.unitizer) == (name, metric, unitizer)]
             upper, lower = axes[2 * at][column], axes[2 * at + 1][column]
-            for selector in _ordered({row.selector for row in mine}, SELECTORS):
+            drawn = _ordered({row.selector for row in mine}, SELECTORS)
+            for number, selector in enumerate(drawn):
                 line = [row for row in mine if row.selector == selector]
-                _band(upper, line, selector, "quality")
-                if selector != "lead":
-                    _band(lower, line, selector, "over_lead")
+                banded = len(drawn) <= len(BANDED) or selector in BANDED
+                _band(upper, line, selector, "quality", _style(selector, number), banded)
+                _band(lower, line, selector, "over_lead", _style(selector, number), banded)
             lower.axhline(0, color=_style("lead")["color"], linewidth=1.2)
             upper.set_title(f"{name}: {unitizer}" if column == 0 else unitizer, loc="left", fontsize=10)
             lower.set_xlabel("budget, tokens")
@@ -790,15 +791,27 @@ def savings(points: Sequence[Point], folder: Path) -> list[Path]:
 # ---------------------------------------------------------------- drawing
 
 
-def _style(selector: str) -> dict[str, Any]:
-    """The same colour and marker for a selector in every figure."""
-    name = selector.partition(" ")[0]
-    at = SELECTORS.index(name) if name in SELECTORS else sum(map(ord, name))
-    return {
-        "color": COLORS[at % len(COLORS)],
-        "marker": MARKERS[at % len(MARKERS)],
-        "linestyle": "-" if at < len(COLORS) and name == selector else "--",
-    }
+STYLES = {
+    "lead": (COLORS[0], "o", "-"),
+    "mmr": (COLORS[1], "s", "-"),
+    "rcd": (COLORS[2], "^", "-"),
+    "routed": (COLORS[3], "D", "-"),
+    "sliding": (COLORS[4], "v", "-"),
+    "hierarchical": (COLORS[5], "P", "-"),
+    "graphcluster": (COLORS[6], "X", "-"),
+    "shuffled": ("#999999", "o", "--"),
+    "learned": (COLORS[1], "D", ":"),
+    "oracle": (COLORS[6], "v", ":"),
+}
+"""The same colour, marker and line for a selector in every figure."""
+BANDED = ("lead", "mmr", "rcd", "routed")
+"""Whose bands are drawn where many selectors meet: eight bands on each other are a fog. The CSV has them all."""
+
+
+def _style(selector: str, at: int = 0) -> dict[str, Any]:
+    known = STYLES.get(selector)
+    color, marker, line = known or (COLORS[at % len(COLORS)], MARKERS[(at + 3) % len(MARKERS)], "--")
+    return {"color": color, "marker": marker, "linestyle": line}
 
 
 def _axes(rows: int, columns: int, width: float, height: float, left: float = 0.0) -> "tuple[Any, Any]":
@@ -815,19 +828,27 @@ def _axes(rows: int, columns: int, width: float, height: float, left: float = 0.
     return figure, axes
 
 
-def _band(axis: Any, rows: Sequence[Any], selector: str, column: str) -> None:
-    """A line over the budget with its 95 % band."""
+def _band(
+    axis: Any, rows: Sequence[Any], selector: str, column: str, style: Mapping[str, Any], banded: bool
+) -> None:
+    """A line over the budget, with its 95 % band or without."""
     rows = [row for row in rows if not math.isnan(getattr(row, column))]
     if not rows:
         return
     x = [row.budget for row in rows]
-    style = _style(selector)
     star = " *" if any(row.reads_gold for row in rows) else ""
+    width = 1.6 if banded else 1.0
     axis.plot(
-        x, [getattr(row, column) for row in rows], label=selector + star, markersize=4, linewidth=1.3, **style
+        x,
+        [getattr(row, column) for row in rows],
+        label=selector + star,
+        markersize=4,
+        linewidth=width,
+        **style,
     )
-    ends = ([getattr(row, f"{column}_{end}") for row in rows] for end in ("lo", "hi"))
-    axis.fill_between(x, *ends, color=style["color"], alpha=0.08, linewidth=0)
+    if banded:
+        ends = ([getattr(row, f"{column}_{end}") for row in rows] for end in ("lo", "hi"))
+        axis.fill_between(x, *ends, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def _dots(

@@ -40,7 +40,14 @@ MEANING = {
     RANDOM: "a fixed selector drawn for each example: the mean over them",
 }
 
-COLORS = {RANDOM: "#999999", HELD_OUT: "#000000", EACH: "#CC79A7", "routed": "#0072B2", "learned": "#D55E00", "oracle": "#009E73"}
+COLORS = {
+    RANDOM: "#999999",
+    HELD_OUT: "#000000",
+    EACH: "#CC79A7",
+    "routed": "#0072B2",
+    "learned": "#D55E00",
+    "oracle": "#009E73",
+}
 """Okabe and Ito's palette: told apart by colour-blind readers too."""
 MARKERS = {RANDOM: "X", HELD_OUT: "s", EACH: "D", "routed": "o", "learned": "^", "oracle": "v"}
 
@@ -159,7 +166,11 @@ def _quality(points: Sequence[Point]) -> str:
     """The headline metric; of a run without a model, whose context is no answer, the facts that it holds."""
     kept = "quality/fact_recall"
     extracts = all(point.choices.get("generator") == "extract" for point in points)
-    return kept if extracts and all(not math.isnan(point.metrics.get(kept, math.nan)) for point in points) else headline(points)
+    return (
+        kept
+        if extracts and all(not math.isnan(point.metrics.get(kept, math.nan)) for point in points)
+        else headline(points)
+    )
 
 
 def _policies(points: Sequence[Point]) -> list[str]:
@@ -230,7 +241,12 @@ def _rows(dataset: str, whole: Setting, parts: Sequence[Setting]) -> list[Row]:
     fixed = np.stack([whole.values[name] for name in names])
     top = names[int(fixed.mean(axis=1).argmax())]
     held_out = held_out_best(fixed, whole.documents)
-    references = {PER_EXAMPLE: fixed.max(axis=0), BEST: whole.values[top], HELD_OUT: held_out, RANDOM: fixed.mean(axis=0)}
+    references = {
+        PER_EXAMPLE: fixed.max(axis=0),
+        BEST: whole.values[top],
+        HELD_OUT: held_out,
+        RANDOM: fixed.mean(axis=0),
+    }
     if len(parts) > 1:
         references[EACH] = np.concatenate(
             [held_out_best(np.stack([one.values[name] for name in names]), one.documents) for one in parts]
@@ -277,7 +293,11 @@ def _markdown(rows: Sequence[Row]) -> str:
         "Regret is the mean distance to the best fixed selector per example. 95 % intervals by a bootstrap over",
         "documents, paired by example; they leave out that a best one was chosen. * reads the answer key.",
         "",
-        *(f"- **{name}**: {meaning}." for name, meaning in MEANING.items() if any(row.policy == name for row in rows)),
+        *(
+            f"- **{name}**: {meaning}."
+            for name, meaning in MEANING.items()
+            if any(row.policy == name for row in rows)
+        ),
     ]
     tables: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -321,14 +341,25 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
         panels.setdefault(row.dataset, {}).setdefault(row.setting, []).append(row)
     longest = max(map(len, panels.values()))
     # By name, so that `learned` keeps its colour where it ran with options.
-    shown = [name for name in COLORS if any(row.policy.split(" ")[0] == name or row.policy == name for row in rows)]
+    shown = [
+        name for name in COLORS if any(row.policy.split(" ")[0] == name or row.policy == name for row in rows)
+    ]
     height = 0.16 * (len(shown) + 1.5)
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(1.5 + 5.6 * len(panels), 1.5 + height * longest), squeeze=False, layout="constrained"
+        1,
+        len(panels),
+        figsize=(1.5 + 5.6 * len(panels), 1.5 + height * longest),
+        squeeze=False,
+        layout="constrained",
     )
     for axis, (dataset, settings) in zip(axes[0], panels.items(), strict=True):
         for line, group in enumerate(settings.values()):
-            drawn = [(name, row) for name in shown for row in group if name in (row.policy, row.policy.split(" ")[0])]
+            drawn = [
+                (name, row)
+                for name in shown
+                for row in group
+                if name in (row.policy, row.policy.split(" ")[0])
+            ]
             for at, (name, row) in enumerate(drawn):
                 axis.errorbar(
                     row.regret,
@@ -348,15 +379,21 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
         axis.axvline(0, color="#555555", linewidth=0.8)
         axis.set_yticks(range(len(settings)), list(settings), fontsize=9)
         axis.set_ylim(len(settings) - 0.5, -0.5)
-        axis.set_xlabel(f"regret in {first.quality.replace('_', ' ')} to the best fixed selector per example, 95 % interval")
+        axis.set_xlabel(
+            f"regret in {first.quality.replace('_', ' ')} to the best fixed selector per example, 95 % interval"
+        )
         axis.set_title(f"{dataset} ({first.documents} documents)", loc="left", fontsize=11)
         axis.spines[["top", "right", "left"]].set_visible(False)
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="x", linewidth=0.4, alpha=0.6)
     handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, fontsize=9, loc="outside upper center", ncols=min(len(names), 3))
+    figure.legend(
+        handles, names, frameon=False, fontsize=9, loc="outside upper center", ncols=min(len(names), 3)
+    )
     if any(row.reads_gold for row in rows if row.kind == "router"):
-        figure.supxlabel("* reads the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555")
+        figure.supxlabel(
+            "* reads the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555"
+        )
     written = [folder / f"router_regret.{ending}" for ending in ("png", "svg")]
     for path in written:
         figure.savefig(path, dpi=160)

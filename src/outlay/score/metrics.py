@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from outlay.schema import option
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from outlay.generate import Tally
 
 
@@ -17,6 +19,17 @@ class Metrics:
     choice: str = option("auto", choices=("auto", "qa", "summary", "all"))
     bertscore_model: str | None = None
     resamples: int = option(2000, least=100)  # of the bootstrap
+
+
+def _share(values: "np.ndarray", resamples: int, seed: int) -> tuple[float, float, float]:
+    """A mean and its bootstrap interval; where all answers are right, or all wrong, Clopper and Pearson's: resampling
+    equal values would give an interval of no width."""
+    from outlay.score.statistics import clopper_pearson, interval
+
+    known = values[values == values]
+    if len(known) and known.min() == known.max() and known[0] in (0.0, 1.0):
+        return clopper_pearson(int(known.sum()), len(known))
+    return interval(values, resamples=resamples, seed=seed)
 
 
 def run_metrics(
@@ -41,7 +54,7 @@ def run_metrics(
     names = dict.fromkeys(name for one in predictions for name in one["metrics"])
     for name in names:
         values = np.array([one["metrics"].get(name, np.nan) for one in predictions], float)
-        mean, low, high = interval(values, resamples=resamples, seed=seed)
+        mean, low, high = _share(values, resamples, seed)
         out |= {f"quality/{name}": mean, f"quality/{name}_lo": low, f"quality/{name}_hi": high}
 
     def column(key: str, rows: Sequence[Mapping[str, Any]] = predictions) -> "np.ndarray":

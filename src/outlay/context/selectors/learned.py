@@ -27,7 +27,9 @@ class Learned:
     The models, their settings and the margin (as in the one-standard-error rule, Breiman et al. 1984) are ours.
     """
 
-    candidates: tuple[str, ...] = option(("lead", "mmr", "rcd"))  # of conf/selector, with their defaults there
+    candidates: tuple[str, ...] = option(
+        ("lead", "mmr", "rcd")
+    )  # of conf/selector, with their defaults there
     model: str = option("auto", choices=("auto", "constant", "ridge", "forest", "boosting"))
     train_limit: int | None = option(400, least=1)
     folds: int = option(5, least=2)
@@ -201,7 +203,11 @@ def describe(candidates: tuple[str, ...], problems: Iterable[Problem]) -> Descri
             worth = [arm_worth(problem, found[name][place], "learned") for name in candidates]
             if np.isnan(worth).any():
                 continue
-            key = (tuple(unit.spans for unit in problem.units), problem.costs.tobytes()) if problem.units else at
+            key = (
+                (tuple(unit.spans for unit in problem.units), problem.costs.tobytes())
+                if problem.units
+                else at
+            )
             rows.append(row)
             worths.append(worth)
             documents.append(seen.setdefault(key, len(seen)))

@@ -22,7 +22,9 @@ class Oracle:
     (an example without gold of its kind) counts as 0.
     """
 
-    candidates: tuple[str, ...] = option(("lead", "mmr", "rcd"))  # of conf/selector, with their defaults there
+    candidates: tuple[str, ...] = option(
+        ("lead", "mmr", "rcd")
+    )  # of conf/selector, with their defaults there
 
     name: ClassVar[str] = "oracle"
     oracle: ClassVar[bool] = True
@@ -63,11 +65,15 @@ def arms(names: tuple[str, ...]) -> dict[str, Any]:
         raise ConfigError(f"candidates={list(names)}: name one selector or more, each once")
     for name in names:
         if name in REFUSED:
-            raise ConfigError(f"candidates: '{name}' cannot be one. Use others, e.g. candidates=[lead,mmr,rcd]")
+            raise ConfigError(
+                f"candidates: '{name}' cannot be one. Use others, e.g. candidates=[lead,mmr,rcd]"
+            )
     return {name: component("selector", name) for name in names}
 
 
-def arm_selections(names: tuple[str, ...], problem: Problem, kept: Sequence[int]) -> dict[str, list[Selection]]:
+def arm_selections(
+    names: tuple[str, ...], problem: Problem, kept: Sequence[int]
+) -> dict[str, list[Selection]]:
     """Each candidate's selections, one per budget of the problem. No candidate sees gold."""
     from outlay.context.pins import select_after
 

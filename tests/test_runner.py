@@ -1,0 +1,106 @@
+"""The flow on embedded notes without a model: budgets hold on the text as sent, gold is where it should be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outlay.app import _checked, _compose
+from outlay.context.stage import Stage, queries
+from outlay.data import Example
+from outlay.errors import ConfigError, DataError, OutlayError
+from outlay.runner import Result, _run, _stage, run_name
+
+
+def run(tmp_path: Path, *words: str) -> tuple[dict[str, float], list[dict[str, object]]]:
+    parts = _checked(_compose([*words, "generator=extract", "verbose=false"]))
+    tmp_path.mkdir(exist_ok=True)
+    metrics, _ = _run(parts, tmp_path, run_name(parts))
+    return metrics, [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
+
+
+def stage(*words: str) -> Stage:
+    found = _stage(_checked(_compose([*words, "generator=extract"])))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("selector", ["lead", "mmr", "rcd", "sliding", "hierarchical", "graphcluster", "routed", "shuffled"])
+def test_the_budget_holds_and_every_span_maps_back(selector: str, tmp_path: Path, own_cache: Path) -> None:
+    metrics, predictions = run(tmp_path, "dataset.limit=5", f"selector={selector}", "budget.tokens=100")
+    assert metrics["context/tokens_max"] <= 100
+    examples = {one.id: one for one in stage("dataset.limit=5").dataset.examples()}
+    found = _checked(_compose(["dataset.limit=5", f"selector={selector}", "budget.tokens=100", "generator=extract"]))
+    for prediction in predictions:
+        document = examples[str(prediction["id"])].document
+        (sent,) = _stage(found).contexts(examples[str(prediction["id"])])  # type: ignore[union-attr]
+        pieces = [document[start:end] for start, end in prediction["context_spans"]]  # type: ignore[attr-defined]
+        assert "".join("".join(pieces).split()) == "".join(sent.context.text.split())
+        assert prediction["context_tokens"] == sent.context.tokens
+
+
+def test_full_sends_the_whole_document_and_none_sends_nothing(tmp_path: Path, own_cache: Path) -> None:
+    metrics, predictions = run(tmp_path / "full", "dataset.limit=3", "selector=full")
+    assert metrics["quality/fact_recall"] == 1
+    for one, example in zip(predictions, stage("dataset.limit=3").dataset.examples(), strict=True):
+        start, end = one["context_spans"][0][0], one["context_spans"][-1][1]  # type: ignore[index]
+        assert example.document[start:end].strip() == example.document.strip()  # white space at the end is not sent
+    metrics, predictions = run(tmp_path / "none", "dataset.limit=3", "selector=none")
+    assert metrics["context/tokens_max"] == 0 and all(one["prediction"] is None for one in predictions)
+
+
+def test_pins_are_kept_and_prepaid(own_cache: Path) -> None:
+    words = ["dataset.limit=4", "selector=mmr", "budget.tokens=200"]
+    for example in stage(*words).dataset.examples():
+        (sent,) = stage(*words, "selector.pin=[allergies]", "selector.pin_mode=best_effort").contexts(example)
+        assert "llerg" in sent.context.text and sent.context.tokens <= 200
+    with pytest.raises(OutlayError, match=r"selector\.pin.*best_effort"):
+        for example in stage(*words).dataset.examples():
+            stage(*words[:2], "selector.pin=[doses]", "budget.tokens=20").contexts(example)
+
+
+def test_a_unit_that_does_not_fit_is_cut_only_under_truncate(own_cache: Path) -> None:
+    words = ["selector=lead", "unitizer=section", "budget.tokens=16"]
+    example = next(iter(stage(*words).dataset.examples()))
+    whole, cut = stage(*words).contexts(example)[0], stage(*words, "budget.truncate=true").contexts(example)[0]
+    assert whole.context.tokens < cut.context.tokens <= 16
+
+
+def test_what_relevance_is_measured_against(own_cache: Path) -> None:
+    dataset = stage("dataset.query=template").dataset
+    example = Example("e", question="Which drug?", document="d", references=("gold",))
+    assert queries(example, dataset) == dataset.aspects
+    assert queries(example, stage("dataset.query=centroid").dataset) == ()
+    assert queries(example, stage("dataset.query=reference").dataset) == ("gold",)
+    with pytest.raises(ConfigError, match="query=template or centroid"):
+        queries(Example("e", document="d"), stage().dataset)
+
+
+def test_an_empty_split_says_so(tmp_path: Path, own_cache: Path) -> None:
+    with pytest.raises(DataError, match=r"split 'test'.*dataset\.split=all"):
+        run(tmp_path, "dataset.count=1", "dataset.seed=3", "dataset.split=test")
+
+
+@pytest.mark.parametrize("text", ["", "   \n\t ", "a NUL \0 here", "a lone \ud800 surrogate"])
+def test_an_unusable_document_names_file_and_example_or_is_counted(text: str, tmp_path: Path, own_cache: Path) -> None:
+    rows = [{"document": text, "question": "Which?", "reference": "x"}, {"document": "Fine. Yes.", "question": "Which?", "reference": "x"}]
+    (tmp_path / "notes.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    words = ["dataset=table", f"dataset.path='{tmp_path / 'notes.jsonl'}'", "dataset.split=all", "dataset.answer=span"]
+    columns = ["dataset.columns.document=document", "dataset.columns.question=question", "dataset.columns.reference=reference"]
+    with pytest.raises(DataError, match=r"notes\.jsonl.*on_bad_row=skip"):
+        run(tmp_path / "a", *words, *columns)
+    metrics, predictions = run(tmp_path / "b", *words, *columns, "dataset.on_bad_row=skip")
+    assert len(predictions) == 1 and metrics["data/skipped_rows"] == 1
+
+
+def test_a_run_reads_like_what_it_did() -> None:
+    names = {
+        run_name(_checked(_compose(words)))
+        for words in (
+            ["selector=rcd"],
+            ["dataset=arithmetic", "retry=fixed", "retry.stop=gold"],
+            ["selector=full"],
+        )
+    }
+    assert names == {"notes · rcd · 256 · smollm2", "arithmetic · smollm2 · fixed to gold", "notes · full · smollm2"}
+    assert Result.__doc__
