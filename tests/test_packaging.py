@@ -24,7 +24,9 @@ def test_what_was_tested_lies_within_what_is_declared() -> None:
     from packaging.requirements import Requirement
 
     pins = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text().split("\n") if line and line[0] != "#"
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().split("\n")
+        if line and line[0] != "#"
     )
     known = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins.items()}
     for text in declared():
@@ -37,3 +39,13 @@ def test_the_package_holds_the_configs() -> None:
 
     assert (conf_dir() / "config.yaml").is_file()
     assert conf_dir().resolve() == (ROOT / "conf").resolve()
+
+
+def test_the_readme_lists_every_choice() -> None:
+    from outlay import schema
+
+    readme = (ROOT / "README.md").read_text()
+    for group in (*schema.GROUPS, "experiment"):
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| `{group}` |")]
+        listed = sorted(name.strip(" *|") for name in row.split("|")[2].split(","))
+        assert listed == schema.choices(group)

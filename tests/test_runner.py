@@ -25,12 +25,16 @@ def stage(*words: str) -> Stage:
     return found
 
 
-@pytest.mark.parametrize("selector", ["lead", "mmr", "rcd", "sliding", "hierarchical", "graphcluster", "routed", "shuffled"])
+@pytest.mark.parametrize(
+    "selector", ["lead", "mmr", "rcd", "sliding", "hierarchical", "graphcluster", "routed", "shuffled"]
+)
 def test_the_budget_holds_and_every_span_maps_back(selector: str, tmp_path: Path, own_cache: Path) -> None:
     metrics, predictions = run(tmp_path, "dataset.limit=5", f"selector={selector}", "budget.tokens=100")
     assert metrics["context/tokens_max"] <= 100
     examples = {one.id: one for one in stage("dataset.limit=5").dataset.examples()}
-    found = _checked(_compose(["dataset.limit=5", f"selector={selector}", "budget.tokens=100", "generator=extract"]))
+    found = _checked(
+        _compose(["dataset.limit=5", f"selector={selector}", "budget.tokens=100", "generator=extract"])
+    )
     for prediction in predictions:
         document = examples[str(prediction["id"])].document
         (sent,) = _stage(found).contexts(examples[str(prediction["id"])])  # type: ignore[union-attr]
@@ -44,7 +48,9 @@ def test_full_sends_the_whole_document_and_none_sends_nothing(tmp_path: Path, ow
     assert metrics["quality/fact_recall"] == 1
     for one, example in zip(predictions, stage("dataset.limit=3").dataset.examples(), strict=True):
         start, end = one["context_spans"][0][0], one["context_spans"][-1][1]  # type: ignore[index]
-        assert example.document[start:end].strip() == example.document.strip()  # white space at the end is not sent
+        assert (
+            example.document[start:end].strip() == example.document.strip()
+        )  # white space at the end is not sent
     metrics, predictions = run(tmp_path / "none", "dataset.limit=3", "selector=none")
     assert metrics["context/tokens_max"] == 0 and all(one["prediction"] is None for one in predictions)
 
@@ -62,7 +68,10 @@ def test_pins_are_kept_and_prepaid(own_cache: Path) -> None:
 def test_a_unit_that_does_not_fit_is_cut_only_under_truncate(own_cache: Path) -> None:
     words = ["selector=lead", "unitizer=section", "budget.tokens=16"]
     example = next(iter(stage(*words).dataset.examples()))
-    whole, cut = stage(*words).contexts(example)[0], stage(*words, "budget.truncate=true").contexts(example)[0]
+    whole, cut = (
+        stage(*words).contexts(example)[0],
+        stage(*words, "budget.truncate=true").contexts(example)[0],
+    )
     assert whole.context.tokens < cut.context.tokens <= 16
 
 
@@ -82,11 +91,25 @@ def test_an_empty_split_says_so(tmp_path: Path, own_cache: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "   \n\t ", "a NUL \0 here", "a lone \ud800 surrogate"])
-def test_an_unusable_document_names_file_and_example_or_is_counted(text: str, tmp_path: Path, own_cache: Path) -> None:
-    rows = [{"document": text, "question": "Which?", "reference": "x"}, {"document": "Fine. Yes.", "question": "Which?", "reference": "x"}]
+def test_an_unusable_document_names_file_and_example_or_is_counted(
+    text: str, tmp_path: Path, own_cache: Path
+) -> None:
+    rows = [
+        {"document": text, "question": "Which?", "reference": "x"},
+        {"document": "Fine. Yes.", "question": "Which?", "reference": "x"},
+    ]
     (tmp_path / "notes.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    words = ["dataset=table", f"dataset.path='{tmp_path / 'notes.jsonl'}'", "dataset.split=all", "dataset.answer=span"]
-    columns = ["dataset.columns.document=document", "dataset.columns.question=question", "dataset.columns.reference=reference"]
+    words = [
+        "dataset=table",
+        f"dataset.path='{tmp_path / 'notes.jsonl'}'",
+        "dataset.split=all",
+        "dataset.answer=span",
+    ]
+    columns = [
+        "dataset.columns.document=document",
+        "dataset.columns.question=question",
+        "dataset.columns.reference=reference",
+    ]
     with pytest.raises(DataError, match=r"notes\.jsonl.*on_bad_row=skip"):
         run(tmp_path / "a", *words, *columns)
     metrics, predictions = run(tmp_path / "b", *words, *columns, "dataset.on_bad_row=skip")
@@ -102,5 +125,9 @@ def test_a_run_reads_like_what_it_did() -> None:
             ["selector=full"],
         )
     }
-    assert names == {"notes · rcd · 256 · smollm2", "arithmetic · smollm2 · fixed to gold", "notes · full · smollm2"}
+    assert names == {
+        "rcd · 256 · smollm2 · notes",
+        "smollm2 · fixed to gold · arithmetic",
+        "full · smollm2 · notes",
+    }
     assert Result.__doc__

@@ -34,7 +34,9 @@ def test_without_grids_the_command_line_is_the_grid() -> None:
     assert points([], {}) == [[]]
 
 
-axes = st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True))
+axes = st.dictionaries(
+    st.sampled_from("abcd"), st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
+)
 
 
 @given(axes)
@@ -60,7 +62,15 @@ def test_a_grid_that_is_not_a_mapping_is_refused() -> None:
 
 
 def test_the_hash_names_what_a_run_is_not_where_it_goes() -> None:
-    config = {"selector": {"_target_": "x"}, "seed": 0, "output_dir": "a", "verbose": True, "tracking": {"uri": None}}
-    assert config_hash(config) == config_hash({**config, "output_dir": "b", "verbose": False, "tracking": {"uri": "z"}})
+    config = {
+        "selector": {"_target_": "x"},
+        "seed": 0,
+        "output_dir": "a",
+        "verbose": True,
+        "tracking": {"uri": None},
+    }
+    assert config_hash(config) == config_hash(
+        {**config, "output_dir": "b", "verbose": False, "tracking": {"uri": "z"}}
+    )
     assert config_hash(config) != config_hash({**config, "seed": 1})
     assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}) == {"a.b": 1, "a.c.d": [2], "e": {}}

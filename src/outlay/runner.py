@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,9 @@ class Result:
     def predictions(self) -> "pd.DataFrame":
         import pandas as pd
 
-        return pd.read_json(self.folder / "predictions.jsonl", lines=True, dtype={"id": str, "prediction": str})
+        return pd.read_json(
+            self.folder / "predictions.jsonl", lines=True, dtype={"id": str, "prediction": str}
+        )
 
 
 def run_point(
@@ -93,7 +96,12 @@ def run_point(
             metrics, ledger_oracle = _run(parts, folder, name)
             result = Result(name, tracked.run_id, folder, metrics, config, ledger_oracle)
             tracked.metrics(metrics)
-            tracked.tags({"oracle": str(ledger_oracle).lower(), "leak": str(parts.dataset.query == "reference").lower()})
+            tracked.tags(
+                {
+                    "oracle": str(ledger_oracle).lower(),
+                    "leak": str(parts.dataset.query == "reference").lower(),
+                }
+            )
         except BaseException as error:
             status = "FAILED" if isinstance(error, Exception) else "KILLED"
             log.error("run %s %s: %s\n%s", name, status, error, traceback.format_exc())
@@ -107,15 +115,20 @@ def run_point(
 
 
 def run_name(parts: Parts) -> str:
-    """What a person calls a run: rcd · 256 · smollm2 · vote."""
-    words = [parts.dataset.name]
+    """What a person calls a run: rcd · 256 · smollm2 · fixed to vote · notes. What differs most stands first."""
+    words = []
     if parts.dataset.has_document:
-        words += [parts.selector.name] + ([] if parts.selector.name in ("none", "full") else [parts.budget.label])
+        words += [parts.selector.name] + (
+            [] if parts.selector.name in ("none", "full") else [parts.budget.label]
+        )
     words.append(parts.generator.name)
     if parts.retry.name != "none":
-        words.append(f"{parts.retry.name} to {parts.retry.stop}" if hasattr(parts.retry, "stop") else parts.retry.name)
+        words.append(
+            f"{parts.retry.name} to {parts.retry.stop}" if hasattr(parts.retry, "stop") else parts.retry.name
+        )
     if parts.router.name != "static":
         words.append(parts.router.name)
+    words.append(parts.dataset.name)
     return " · ".join(words)
 
 
@@ -163,7 +176,11 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
                     public = {key: value for key, value in one.items() if key in PREDICTION_KEYS}
                     prediction_file.write(json.dumps(public, ensure_ascii=False) + "\n")
                     predictions.append({key: value for key, value in one.items() if key not in TEXT_KEYS})
-                log.info("%d examples, %d tokens on the ledger", len(predictions), sum(n["tokens"] for n in numbers))
+                log.info(
+                    "%d examples, %d tokens on the ledger",
+                    len(predictions),
+                    sum(n["tokens"] for n in numbers),
+                )
     finally:
         store.close()
     if not predictions:
@@ -177,8 +194,13 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
     )
     bill = read_ledger(folder / "ledger.parquet")
     if bill.tokens != metrics["cost/tokens_total"]:
-        raise OutlayError(f"the ledger's {bill.tokens} tokens are not the bill's {metrics['cost/tokens_total']}")
-    (folder / "metrics.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+        raise OutlayError(
+            f"the ledger's {bill.tokens} tokens are not the bill's {metrics['cost/tokens_total']}"
+        )
+    finite = {
+        name: value if math.isfinite(value) else None for name, value in metrics.items()
+    }  # as JSON has it
+    (folder / "metrics.json").write_text(json.dumps(finite, indent=1, sort_keys=True) + "\n")
     log.info("%.1f s", time.perf_counter() - started)
     return metrics, oracle
 
@@ -203,7 +225,9 @@ TEXT_KEYS = ("prediction", "references", "context_spans")
 
 
 def _policy(parts: Parts) -> Policy:
-    policy: Policy = parts.router.policy(parts.retry, parts.probe, [tier.name for tier in parts.generator.tiers])
+    policy: Policy = parts.router.policy(
+        parts.retry, parts.probe, [tier.name for tier in parts.generator.tiers]
+    )
     grows = getattr(parts.budget, "verifier", None)  # a budget that answers decide
     return Grow(policy, grows) if grows else policy
 
@@ -289,7 +313,9 @@ def _limits(parts: Parts) -> Limits:
 
 def _verifiers(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts) -> dict[str, Verifier]:
     """Gold is known to its verifier and to the scorer, to nothing else."""
-    contexts = {example.id: [one.context.text for one in each] for example, each in zip(chunk, sent, strict=True)}
+    contexts = {
+        example.id: [one.context.text for one in each] for example, each in zip(chunk, sent, strict=True)
+    }
     known = {"grounded": verifiers.grounded(contexts, getattr(parts.budget, "threshold", 0.0))}
     if is_exact(parts.dataset.answer):
         references = {example.id: example.references for example in chunk}
@@ -323,7 +349,9 @@ def _predictions(
     texts = [final.text if final else "" for final in finals]
     # The context that the answer was given on; without an answer, the last one that was tried.
     sent = [
-        each[final.step if final else max((line.step for line in outcome.trace.attempts), default=0)] if each else None
+        each[final.step if final else max((line.step for line in outcome.trace.attempts), default=0)]
+        if each
+        else None
         for each, final, outcome in zip(steps, finals, outcomes, strict=True)
     ]
     exact = is_exact(parts.dataset.answer)
@@ -340,7 +368,11 @@ def _predictions(
         trace = outcome.trace
         attempts = trace.attempts
         probes = [line.answer for line in trace.probes]
-        correct = matches(answer, example.references, parts.dataset.answer) if exact and example.references else None
+        correct = (
+            matches(answer, example.references, parts.dataset.answer)
+            if exact and example.references
+            else None
+        )
         if correct is not None:
             metrics = {"accuracy": float(correct), **metrics}
         yield {
@@ -375,7 +407,17 @@ def _final(outcome: Outcome) -> Line | None:
 
 
 def _line_numbers(line: Line) -> dict[str, Any]:
-    names = ("kind", "attempt", "prompt_tokens", "completion_tokens", "cost_units", "usd", "latency_s", "error", "tokens")
+    names = (
+        "kind",
+        "attempt",
+        "prompt_tokens",
+        "completion_tokens",
+        "cost_units",
+        "usd",
+        "latency_s",
+        "error",
+        "tokens",
+    )
     return {name: getattr(line, name) for name in names}
 
 

@@ -125,7 +125,9 @@ def build(config: Mapping[str, Any]) -> Parts:
             raise ConfigError(f"unknown option '{key}'. {nearest(str(key), known)}")
     settings = _checked(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
     nodes = {group: dict(config[group]) for group in GROUPS}
-    shared = {name: nodes["selector"].pop(name) for name in _shared_names("selector") if name in nodes["selector"]}
+    shared = {
+        name: nodes["selector"].pop(name) for name in _shared_names("selector") if name in nodes["selector"]
+    }
     parts = Parts(
         **{group: build_one(group, node) for group, node in nodes.items()},
         retention=build_one("selector", {"_target_": SHARED["selector"], **shared}),
@@ -147,7 +149,9 @@ def build_one(group: str, node: Mapping[str, Any]) -> Any:
 
 def _target(group: str, target: str) -> type:
     if not target.startswith("outlay."):
-        raise ConfigError(f"{group}._target_={target!r}: only components inside 'outlay.' are built from a config")
+        raise ConfigError(
+            f"{group}._target_={target!r}: only components inside 'outlay.' are built from a config"
+        )
     module_name, _, class_name = target.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
@@ -159,7 +163,9 @@ def _target(group: str, target: str) -> type:
 
 
 def _shared_names(group: str) -> list[str]:
-    return [field.name for field in dataclasses.fields(_target(group, SHARED[group]))] if group in SHARED else []
+    return (
+        [field.name for field in dataclasses.fields(_target(group, SHARED[group]))] if group in SHARED else []
+    )
 
 
 def _checked(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
@@ -219,6 +225,7 @@ def check_combination(parts: Parts) -> None:
     Raises:
         ConfigError: names the options at odds and the way out.
     """
+    parts.prompt.over(parts.dataset.prompt)  # its templates are read
     for impossible, message in _combinations(parts):
         if impossible:
             raise ConfigError(message)
@@ -226,7 +233,13 @@ def check_combination(parts: Parts) -> None:
 
 def _combinations(parts: Parts) -> list[tuple[bool, str]]:
     """(does it clash, what to say), one row per rule."""
-    data, selector, retry, probe, router = parts.dataset, parts.selector, parts.retry, parts.probe, parts.router
+    data, selector, retry, probe, router = (
+        parts.dataset,
+        parts.selector,
+        parts.retry,
+        parts.probe,
+        parts.router,
+    )
     tiers = [tier.name for tier in parts.generator.tiers]
     samples = parts.generator.samples
     stop = getattr(retry, "stop", "none")
@@ -259,7 +272,10 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             "Use generator=smollm2",
         ),
         (
-            data.has_document and data.query == "question" and summary and getattr(data, "task", "") == "summary",
+            data.has_document
+            and data.query == "question"
+            and summary
+            and getattr(data, "task", "") == "summary",
             "dataset.query=question: a summary has no question. Use dataset.query=template or centroid",
         ),
         (

@@ -28,7 +28,9 @@ def points(grids: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]
     found: dict[tuple[str, ...], None] = {}
     for grid in grids or [{}]:
         if not isinstance(grid, Mapping):
-            raise ConfigError(f"sweep: each grid is a mapping of axes, not {grid!r}. See conf/experiment/quickstart.yaml")
+            raise ConfigError(
+                f"sweep: each grid is a mapping of axes, not {grid!r}. See conf/experiment/quickstart.yaml"
+            )
         axes = {key: [_written(value) for value in _values(key, axis)] for key, axis in grid.items()}
         axes.update({key: list(values) for key, values in given.items()})
         # A given group choice makes the grid's options of the group's other choices meaningless; they stay, and

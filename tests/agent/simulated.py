@@ -43,7 +43,9 @@ class Simulated:
     def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         self.asked.extend(requests)
         for first in range(0, len(requests), self.batch):
-            yield [(at, self._one(requests[at])) for at in range(first, min(first + self.batch, len(requests)))]
+            yield [
+                (at, self._one(requests[at])) for at in range(first, min(first + self.batch, len(requests)))
+            ]
 
     def _one(self, request: Request) -> Completion:
         draw: Any = np.random.Generator(np.random.Philox(request.row_seed)).random(3)

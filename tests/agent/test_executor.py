@@ -86,13 +86,19 @@ def test_the_sum_over_lines_is_the_bill_and_nothing_is_dropped(
     assert sum(outcome.trace.tokens for outcome in outcomes) == ledger.tokens
     price = generator.tiers[0].price
     assert ledger.usd == pytest.approx(
-        sum(price.usd(line.prompt_tokens, line.cached_tokens, line.completion_tokens) for line in ledger.lines)
+        sum(
+            price.usd(line.prompt_tokens, line.cached_tokens, line.completion_tokens) for line in ledger.lines
+        )
     )
     for outcome in outcomes:
         lines = [line for line in ledger.lines if line.example_id == outcome.trace.query.id]
         assert [line.line for line in lines] == list(range(len(lines)))
-        assert [line.attempt for line in outcome.trace.attempts] == list(range(1, len(outcome.trace.attempts) + 1))
-        assert 1 <= len(outcome.trace.attempts) <= max(getattr(retry, "max_attempts", 1), getattr(probe, "k", 1))
+        assert [line.attempt for line in outcome.trace.attempts] == list(
+            range(1, len(outcome.trace.attempts) + 1)
+        )
+        assert (
+            1 <= len(outcome.trace.attempts) <= max(getattr(retry, "max_attempts", 1), getattr(probe, "k", 1))
+        )
         for line in lines:
             assert (line.error != "") == (line.finish_reason == "error")
             assert line.error == "" or (line.tokens == 0 and line.answer is None)
@@ -138,7 +144,9 @@ def test_probe_and_attempts_draw_from_separate_streams_unless_reused(store: Stor
     probe = [line.text for line in apart.lines if line.kind == "probe"]
     attempts = [line.text for line in apart.lines if line.kind == "attempt"]
     assert len(attempts) == 120 and probe != attempts
-    outcomes, reused, _ = run(store, Fixed(stop="none", max_attempts=3), Cbe(k=3, reuse=True), n=40, reuse_probe=True)
+    outcomes, reused, _ = run(
+        store, Fixed(stop="none", max_attempts=3), Cbe(k=3, reuse=True), n=40, reuse_probe=True
+    )
     assert all(line.kind == "probe" for line in reused.lines)
     assert sorted(line.text for line in reused.lines) == sorted(attempts)
     assert all(len(outcome.trace.attempts) == 3 for outcome in outcomes)
@@ -228,7 +236,11 @@ def test_an_unsupported_answer_is_tried_again_with_a_larger_context(store: Store
         0,
         ledger,
     )
-    assert [[line.step for line in one.trace.attempts] for one in outcomes] == [[0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    assert [[line.step for line in one.trace.attempts] for one in outcomes] == [
+        [0, 0],
+        [0, 0, 1, 1],
+        [0, 0, 1, 1],
+    ]
     grown = outcomes[1].trace.attempts
     assert grown[2].prompt_tokens > 1.5 * grown[0].prompt_tokens  # the ledger shows what the step cost
     assert [line.attempt for line in grown] == [1, 2, 3, 4]

@@ -16,7 +16,9 @@ def test_three_different_answers_give_log2_3_bits_and_three_equal_ones_none() ->
     assert branching_entropy(["1", "2", "3"]) == pytest.approx(log2(3))
     assert branching_entropy(["7", "7", "7"]) == 0
     assert branching_entropy(["7", "7", "8"]) == pytest.approx(0.9182958)
-    assert branching_entropy([None, None, "8"]) == pytest.approx(0.9182958)  # unparsable answers are one class
+    assert branching_entropy([None, None, "8"]) == pytest.approx(
+        0.9182958
+    )  # unparsable answers are one class
     assert isnan(branching_entropy([])) and isnan(agreement([]))
 
 

@@ -11,7 +11,11 @@ def line(text: str, answer: str | None = None, step: int = 0) -> Line:
 def test_gold_is_marked_as_an_oracle() -> None:
     verifier = gold({"q": ["12"]}, "number")
     assert verifier.oracle
-    assert verifier.check(line("12", "12")) and not verifier.check(line("13", "13")) and not verifier.check(line("", None))
+    assert (
+        verifier.check(line("12", "12"))
+        and not verifier.check(line("13", "13"))
+        and not verifier.check(line("", None))
+    )
 
 
 def test_grounded_counts_the_content_words_of_the_context_that_was_sent() -> None:

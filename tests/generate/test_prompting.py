@@ -6,8 +6,12 @@ from outlay.data import Example, PromptText
 from outlay.errors import ConfigError
 from outlay.generate.prompting import Prompting
 
-EXAMPLE = Example("e", question="What is 2 + 3?", references=("5",), choices=("yes", "no"), meta={"start": "2 + 3 ="})
-OWN = PromptText(user="{{ context }}|{{ question }}", system="Be brief.", prefill="{{ meta.start }}", max_new_tokens=9)
+EXAMPLE = Example(
+    "e", question="What is 2 + 3?", references=("5",), choices=("yes", "no"), meta={"start": "2 + 3 ="}
+)
+OWN = PromptText(
+    user="{{ context }}|{{ question }}", system="Be brief.", prefill="{{ meta.start }}", max_new_tokens=9
+)
 
 
 def test_null_takes_the_data_sets_own_wording() -> None:
@@ -19,7 +23,9 @@ def test_null_takes_the_data_sets_own_wording() -> None:
 
 
 def test_what_is_set_takes_its_place() -> None:
-    text = Prompting(template="Q: {{ question }}", system="", prefill="", max_new_tokens=3, stop=["\n"]).over(OWN)
+    text = Prompting(template="Q: {{ question }}", system="", prefill="", max_new_tokens=3, stop=["\n"]).over(
+        OWN
+    )
     assert text == PromptText(user="Q: {{ question }}", max_new_tokens=3, stop=("\n",))
 
 

@@ -89,7 +89,9 @@ def test_two_stores_on_one_file_see_each_others_batches(tmp_path: Path) -> None:
 
 def test_a_store_is_readable_by_sqlite_alone(tmp_path: Path) -> None:
     Store(tmp_path / "s.sqlite").put([("k", "m", Completion("a", 1, 1, "stop"))])
-    assert sqlite3.connect(tmp_path / "s.sqlite").execute("SELECT model, text FROM completions").fetchall() == [("m", "a")]
+    assert sqlite3.connect(tmp_path / "s.sqlite").execute(
+        "SELECT model, text FROM completions"
+    ).fetchall() == [("m", "a")]
 
 
 def test_a_price_is_exact_and_an_unknown_one_is_refused() -> None:

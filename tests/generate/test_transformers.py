@@ -82,7 +82,11 @@ def test_sampling_follows_the_models_distribution() -> None:
     drawn = answer([Request("smollm2", text, one, "attempt", k, 0) for k in range(800)])
     tokenizer, model = load_tokenizer(SMOL.model), _load(SMOL.model, "main", "auto", "auto")
     with torch.inference_mode():
-        chances = model(torch.tensor([tokenizer(text, add_special_tokens=False).input_ids])).logits[0, -1].softmax(-1)
+        chances = (
+            model(torch.tensor([tokenizer(text, add_special_tokens=False).input_ids]))
+            .logits[0, -1]
+            .softmax(-1)
+        )
     for token in chances.topk(5).indices.tolist():
         p = float(chances[token])
         seen = sum(one.text == tokenizer.decode([token]) for one in drawn)
@@ -92,7 +96,9 @@ def test_sampling_follows_the_models_distribution() -> None:
 def test_a_nucleus_keeps_only_the_likeliest_tokens() -> None:
     narrow = Sampling(temperature=1.0, max_new_tokens=6, top_p=1e-6)
     greedy = Sampling(temperature=0.0, max_new_tokens=6)
-    assert {one.text for one in answer(rows("Count to ten.", 4, narrow))} == {answer(rows("Count to ten.", 1, greedy))[0].text}
+    assert {one.text for one in answer(rows("Count to ten.", 4, narrow))} == {
+        answer(rows("Count to ten.", 1, greedy))[0].text
+    }
 
 
 def test_a_stop_string_ends_the_reply_and_is_cut() -> None:

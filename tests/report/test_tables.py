@@ -67,20 +67,29 @@ def test_the_csv_has_every_metric_and_run(tmp_path: Path) -> None:
     rows = list(csv.DictReader(path.open()))
     assert [row["retry.stop"] for row in rows] == ["", "gold", "vote"]
     assert [float(row["quality/accuracy"]) for row in rows] == [0.4, 0.6, 0.5]
-    assert [row["oracle"] for row in rows] == ["False", "True", "False"] and {row["run_id"] for row in rows} == {"r"}
+    assert [row["oracle"] for row in rows] == ["False", "True", "False"] and {
+        row["run_id"] for row in rows
+    } == {"r"}
 
 
-def test_the_terminal_marks_oracles_and_never_calls_one_the_cheapest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_terminal_marks_oracles_and_never_calls_one_the_cheapest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     terminal.sweep_ends(POINTS, Path("out"), "mlflow ui")
     said = capsys.readouterr().out
     assert "gold *" in said and "reads the answer key" in said
     assert "Cheapest right answers here: retry none" in said
     assert "60 % [50, 70]" in said and "mlflow ui" in said
-    assert "inflation" not in said.replace("infla-", "inflation") or "1.00" not in said  # a column that says nothing
+    assert (
+        "inflation" not in said.replace("infla-", "inflation") or "1.00" not in said
+    )  # a column that says nothing
 
 
 def test_failures_are_all_named(capsys: pytest.CaptureFixture[str]) -> None:
-    bad = [Made("rcd · 64", {}, {}, {}, status="FAILED", error="row 3 has no answer", folder="out/3"), POINTS[0]]
+    bad = [
+        Made("rcd · 64", {}, {}, {}, status="FAILED", error="row 3 has no answer", folder="out/3"),
+        POINTS[0],
+    ]
     terminal.failures(bad)
     said = " ".join(capsys.readouterr().err.split())
     assert "1 of 2 runs failed" in said and "row 3 has no answer" in said

@@ -21,7 +21,9 @@ class Task:
     """One query to execute: what the policy sees, what is sent, and how a reply is read."""
 
     query: Query
-    prompt: Callable[[str | None, int], Prompt]  # the chain to show (None: fresh), the context's step -> prompt
+    prompt: Callable[
+        [str | None, int], Prompt
+    ]  # the chain to show (None: fresh), the context's step -> prompt
     read: Callable[[str], str | None]  # reply -> normalised answer
 
 
@@ -56,7 +58,9 @@ class Limits:
 class _Live:
     task: Task
     trace: Trace
-    drawn: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (tier, stream, prompt) -> samples drawn
+    drawn: Counter[tuple[str, str, str]] = field(
+        default_factory=Counter
+    )  # (tier, stream, prompt) -> samples drawn
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,9 @@ def _advance(
             return action
         verifier = verifiers.get(action.kind)
         if verifier is None:
-            raise ConfigError(f"verifier '{action.kind}' is not to be had here; known: {', '.join(verifiers)}")
+            raise ConfigError(
+                f"verifier '{action.kind}' is not to be had here; known: {', '.join(verifiers)}"
+            )
         last = one.trace.attempts[-1]
         line = Line(
             example_id=one.trace.query.id,
@@ -152,7 +158,10 @@ def _call(one: _Live, action: Probe | Attempt, generator: Generator, limits: Lim
     text = generator.render(one.task.prompt(shown, step), action.tier)
     stream = "probe" if probe and not limits.reuse_probe else "attempt"
     sampling = Sampling(
-        temperature=action.temperature, max_new_tokens=limits.max_new_tokens, top_p=limits.top_p, stop=limits.stop
+        temperature=action.temperature,
+        max_new_tokens=limits.max_new_tokens,
+        top_p=limits.top_p,
+        stop=limits.stop,
     )
     drawn = (action.tier, stream, text)
     first = one.drawn[drawn]
@@ -165,7 +174,9 @@ def _call(one: _Live, action: Probe | Attempt, generator: Generator, limits: Lim
         text=text,
         prompt_tokens=generator.count([text], action.tier)[0],
         requests=tuple(
-            Request(tier=action.tier, text=text, sampling=sampling, stream=stream, sample=first + k, seed=seed)
+            Request(
+                tier=action.tier, text=text, sampling=sampling, stream=stream, sample=first + k, seed=seed
+            )
             for k in range(n)
         ),
     )

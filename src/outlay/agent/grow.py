@@ -33,4 +33,6 @@ class Grow:
 
 def _at(trace: Trace, step: int) -> Trace:
     """The trace as if it had only been tried at one step; the probe was made before any."""
-    return replace(trace, lines=tuple(line for line in trace.lines if line.kind == "probe" or line.step == step))
+    return replace(
+        trace, lines=tuple(line for line in trace.lines if line.kind == "probe" or line.step == step)
+    )

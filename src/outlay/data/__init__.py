@@ -104,7 +104,9 @@ class Dataset:
                     continue
                 row = DataError(f"{self.path or self.name}: example {row.id}: {problem}")
             if self.on_bad_row == "error":
-                raise DataError(f"{row}. Mend the row, or pass dataset.on_bad_row=skip to count and leave it out")
+                raise DataError(
+                    f"{row}. Mend the row, or pass dataset.on_bad_row=skip to count and leave it out"
+                )
             skipped.append(row)
 
 

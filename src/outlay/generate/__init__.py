@@ -32,7 +32,9 @@ class Price:
             ConfigError: a price is not known; it is never taken as zero.
         """
         if self.input is None or self.output is None:
-            raise ConfigError("generator.price: input and output are needed (USD per million tokens); 0 is a price")
+            raise ConfigError(
+                "generator.price: input and output are needed (USD per million tokens); 0 is a price"
+            )
         cached = self.input if self.cached is None else self.cached
         fresh = prompt_tokens - cached_tokens
         return (fresh * self.input + cached_tokens * cached + completion_tokens * self.output) / 1e6

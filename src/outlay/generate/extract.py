@@ -37,6 +37,9 @@ class Extract:
     def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         counts = self.count([request.text for request in requests], "extract")
         yield [
-            (at, Completion(request.text, prompt_tokens=counts[at], completion_tokens=0, finish_reason="stop"))
+            (
+                at,
+                Completion(request.text, prompt_tokens=counts[at], completion_tokens=0, finish_reason="stop"),
+            )
             for at, request in enumerate(requests)
         ]

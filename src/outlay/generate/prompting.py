@@ -39,7 +39,9 @@ class Prompting:
         try:
             re.compile(self.answer_pattern or "")
         except re.error as error:
-            raise ConfigError(f"answer_pattern={self.answer_pattern!r} is not a regular expression: {error}") from error
+            raise ConfigError(
+                f"answer_pattern={self.answer_pattern!r} is not a regular expression: {error}"
+            ) from error
 
     def over(self, own: PromptText) -> PromptText:
         """The data set's wording with this prompt's put over it.
@@ -62,12 +64,20 @@ class Prompting:
         self, text: PromptText, example: Example, context: str, shots: Sequence[Message], shown: str | None
     ) -> Prompt:
         """The messages for one example; `shown` is the chain of an earlier attempt, or None for a fresh prompt."""
-        fields = {"question": example.question, "context": context, "choices": example.choices, "meta": example.meta}
+        fields = {
+            "question": example.question,
+            "context": context,
+            "choices": example.choices,
+            "meta": example.meta,
+        }
         user, prefill = _fill(text.user, fields), _fill(text.prefill, fields)
         messages = [("system", _fill(text.system, fields))] if text.system else []
         messages += [*shots, ("user", user)]
         if shown is not None:
-            messages += [("assistant", prefill + shown), ("user", _fill(self.carry, {**fields, "user": user}))]
+            messages += [
+                ("assistant", prefill + shown),
+                ("user", _fill(self.carry, {**fields, "user": user})),
+            ]
         return Prompt(messages=tuple(messages), prefill=prefill, context=context)
 
     def worked(self, text: PromptText, examples: Sequence[tuple[Example, str]]) -> list[Message]:

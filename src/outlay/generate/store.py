@@ -59,7 +59,17 @@ class Store:
         """Keep (key, model, completion) rows in one transaction."""
         now = time.time()
         values = [
-            (key, model, now, c.text, c.prompt_tokens, c.completion_tokens, c.finish_reason, c.cached_tokens, c.latency_s)
+            (
+                key,
+                model,
+                now,
+                c.text,
+                c.prompt_tokens,
+                c.completion_tokens,
+                c.finish_reason,
+                c.cached_tokens,
+                c.latency_s,
+            )
             for key, model, c in rows
             if not c.error
         ]
@@ -110,7 +120,8 @@ def complete(
     for batch in generator.generate(wanted) if wanted else ():
         if generator.stored:
             store.put(
-                (wanted_keys[at], identities[wanted[at].tier].get("model", ""), completion) for at, completion in batch
+                (wanted_keys[at], identities[wanted[at].tier].get("model", ""), completion)
+                for at, completion in batch
             )
         for at, completion in batch:
             known[wanted_keys[at]] = completion

@@ -24,7 +24,9 @@ def load_tokenizer(model: str) -> Any:
         return AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        raise GenerationError(f"tokenizer of {model}: {first}. Give a folder that holds tokenizer.json") from error
+        raise GenerationError(
+            f"tokenizer of {model}: {first}. Give a folder that holds tokenizer.json"
+        ) from error
 
 
 def count_tokens(model: str, texts: Sequence[str]) -> list[int]:
@@ -33,4 +35,7 @@ def count_tokens(model: str, texts: Sequence[str]) -> list[int]:
         return []
     tokenizer = load_tokenizer(model)
     # The Rust tokenizer itself: no per-text Python objects, and no warning above the model's window.
-    return [len(encoded.ids) for encoded in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+    return [
+        len(encoded.ids)
+        for encoded in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    ]

@@ -59,7 +59,9 @@ class Transformers:
     def render(self, prompt: Prompt, tier: str) -> str:
         tokenizer = load_tokenizer(self.model)
         if not tokenizer.chat_template:
-            raise GenerationError(f"generator.model={self.model}: its tokenizer has no chat template. Use an instruct model")
+            raise GenerationError(
+                f"generator.model={self.model}: its tokenizer has no chat template. Use an instruct model"
+            )
         messages = [{"role": role, "content": text} for role, text in prompt.messages]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return str(text) + prompt.prefill
@@ -114,7 +116,9 @@ def _placement(device: str, dtype: str) -> tuple[str, Any]:
     import torch
 
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        device = (
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
     if dtype == "auto":  # bfloat16 only where the hardware computes in it; most CPUs emulate it slowly
         native = device == "cuda" and torch.cuda.is_bf16_supported()
         dtype = "bfloat16" if native else "float32"
@@ -129,7 +133,9 @@ def _load(model: str, revision: str, device: str, dtype: str) -> Any:
     where, kind = _placement(device, dtype)
     folder = model_folder(model)
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(folder, revision=revision, dtype=kind, use_safetensors=True)
+        loaded = AutoModelForCausalLM.from_pretrained(
+            folder, revision=revision, dtype=kind, use_safetensors=True
+        )
     except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise GenerationError(
@@ -139,7 +145,9 @@ def _load(model: str, revision: str, device: str, dtype: str) -> Any:
     return model_on_device.to(where).eval()
 
 
-def _decode(model: Any, tokenizer: Any, rows: Sequence[Request], ids: Mapping[str, list[int]]) -> list[Completion]:
+def _decode(
+    model: Any, tokenizer: Any, rows: Sequence[Request], ids: Mapping[str, list[int]]
+) -> list[Completion]:
     """All rows share one sampling. Prefill each distinct prompt once, then step all rows together."""
     import numpy as np
     import torch
@@ -170,7 +178,12 @@ def _decode(model: Any, tokenizer: Any, rows: Sequence[Request], ids: Mapping[st
             past.batch_select_indices(of_row)
         mask, position = mask[of_row], positions[of_row, -1]
         draws = torch.from_numpy(
-            np.stack([np.random.Generator(np.random.Philox(row.row_seed)).random(sampling.max_new_tokens) for row in rows])
+            np.stack(
+                [
+                    np.random.Generator(np.random.Philox(row.row_seed)).random(sampling.max_new_tokens)
+                    for row in rows
+                ]
+            )
         ).to(device)
 
         ends = _end_tokens(model, tokenizer)

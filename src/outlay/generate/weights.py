@@ -33,7 +33,9 @@ def model_folder(model: str) -> str:
     if Path(model).is_dir():
         return model
     if model.startswith((".", "/", "~")) or model.count("/") != 1:
-        raise GenerationError(f"generator.model={model}: no such folder. Give a folder with safetensors, or a hub id")
+        raise GenerationError(
+            f"generator.model={model}: no such folder. Give a folder with safetensors, or a hub id"
+        )
     return model
 
 

@@ -672,15 +672,18 @@ def kept_positions(points: Sequence[Point], folder: Path) -> list[Path]:
     written = _csv(rows, folder / "kept_positions.csv")
     bands = list(dict.fromkeys((_name(row), row.unitizer) for row in rows))
     budgets = sorted({row.budget for row in rows})
-    selectors = _ordered({row.selector for row in rows}, SELECTORS)
+    drawn = {
+        band: _ordered({row.selector for row in rows if (_name(row), row.unitizer) == band}, SELECTORS)
+        for band in bands
+    }
     table = {(_name(row), row.unitizer, row.selector, row.budget, row.bin): row.kept for row in rows}
-    figure, axes = _axes(len(bands), len(budgets), width=2.0, height=0.62 + 0.2 * len(selectors), left=0.6)
+    height = 0.62 + 0.2 * max(map(len, drawn.values()))
+    figure, axes = _axes(len(bands), len(budgets), width=2.0, height=height, left=0.6)
     shades = matplotlib.colors.LinearSegmentedColormap.from_list("kept", ("#f4f6f8", COLORS[0], "#00263f"))
-    shades.set_bad("#ffffff")
     image = None
     for at, (name, unitizer) in enumerate(bands):
         for column, budget in enumerate(budgets):
-            axis = axes[at][column]
+            axis, selectors = axes[at][column], drawn[name, unitizer]
             shown = [
                 [table.get((name, unitizer, one, budget, b), math.nan) for b in range(BINS)]
                 for one in selectors

@@ -17,6 +17,8 @@ from outlay.score.provenance import Link
 
 LIMIT = 12
 """Examples a page shows: what a person reads, not what a run holds."""
+WEAK = 0.3
+"""Cosine below which a link is drawn dashed. Ours."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def examples_page(title: str, settings: Mapping[str, Any], shown: Sequence[Shown
         }
         for one in shown
     ]
-    return template.render(title=title, settings=settings, examples=examples)
+    return template.render(title=title, settings=settings, examples=examples, weak=WEAK)
 
 
 def document_pieces(document: str, spans: Sequence[Span], links: Sequence[Link]) -> list[Piece]:

@@ -344,11 +344,11 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
     shown = [
         name for name in COLORS if any(row.policy.split(" ")[0] == name or row.policy == name for row in rows)
     ]
-    height = 0.16 * (len(shown) + 1.5)
+    height = 0.085 * (len(shown) + 1)
     figure, axes = plt.subplots(
         1,
         len(panels),
-        figsize=(1.5 + 5.6 * len(panels), 1.5 + height * longest),
+        figsize=(1 + 6.5 * len(panels), 1.9 + height * longest),
         squeeze=False,
         layout="constrained",
     )
@@ -367,7 +367,7 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
                     xerr=[[max(0.0, row.regret - row.regret_lo)], [max(0.0, row.regret_hi - row.regret)]],
                     color=COLORS[name],
                     marker=MARKERS[name],
-                    markersize=5,
+                    markersize=4.5,
                     elinewidth=1.0,
                     capsize=2,
                     linestyle="none",
@@ -380,7 +380,7 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
         axis.set_yticks(range(len(settings)), list(settings), fontsize=9)
         axis.set_ylim(len(settings) - 0.5, -0.5)
         axis.set_xlabel(
-            f"regret in {first.quality.replace('_', ' ')} to the best fixed selector per example, 95 % interval"
+            f"regret in {first.quality.replace('_', ' ')}\nto the best fixed selector per example, 95 % interval"
         )
         axis.set_title(f"{dataset} ({first.documents} documents)", loc="left", fontsize=11)
         axis.spines[["top", "right", "left"]].set_visible(False)

@@ -34,7 +34,8 @@ def labels(point: Point) -> dict[str, Any]:
     options = {
         key: value
         for key, value in flat(point.config).items()
-        if not key.endswith("_target_") and key.partition(".")[0] not in ("verbose", "output_dir", "tracking", "sweep")
+        if not key.endswith("_target_")
+        and key.partition(".")[0] not in ("verbose", "output_dir", "tracking", "sweep")
     }
     return {**{group: choice for group, choice in point.choices.items() if group != "experiment"}, **options}
 
@@ -54,9 +55,15 @@ def by_dataset(points: Sequence[Point]) -> dict[str, list[Point]]:
     return groups
 
 
+ANSWERS = ("accuracy", "bertscore_f1", "rougeL", "token_f1", "fact_recall")
+CONTEXTS = ("fact_recall", "rouge1", "token_f1")
+"""Quality metrics, the one that tells most first: of a model's answers, and of contexts that no model has read."""
+
+
 def headline(points: Sequence[Point]) -> str:
     """The quality metric that a table leads with: the first that every point has."""
-    for name in ("accuracy", "bertscore_f1", "rougeL", "token_f1", "fact_recall"):
+    extractive = all(point.choices.get("generator") == "extract" for point in points)
+    for name in CONTEXTS if extractive else ANSWERS:
         if all(f"quality/{name}" in point.metrics for point in points):
             return f"quality/{name}"
     return "quality/token_f1"
@@ -85,7 +92,7 @@ def results(points: Sequence[Point], folder: Path) -> list[Path]:
 
 
 def with_interval(metrics: Mapping[str, float], name: str, percent: bool = True) -> str:
-    """"41 % [29, 54]": a mean and its 95 % interval."""
+    """ "41 % [29, 54]": a mean and its 95 % interval."""
     scale, unit = (100, " %") if percent else (1, "")
     digits = 0 if percent else 2
     mean, low, high = (metrics.get(f"{name}{end}", math.nan) * scale for end in ("", "_lo", "_hi"))

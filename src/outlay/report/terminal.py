@@ -40,18 +40,31 @@ NOTHING = {"inflation/mean": 1.0, "cost/tokens_probe": 0.0, "cost/tokens_retry":
 """Values at which a column says nothing."""
 
 ORACLE = "* reads the answer key: a bound, not a policy that can be deployed"
-SHORT = {"budget.tokens": "budget", "retry.stop": "stops on", "retry": "retry", "retry.max_attempts": "attempts"}
+SHORT = {
+    "budget.tokens": "budget",
+    "retry.stop": "stops on",
+    "retry": "retry",
+    "retry.max_attempts": "attempts",
+}
 
 
 def sweep_starts(points: int, folder: Path) -> None:
-    _console().print(f"{points} {'run' if points == 1 else 'runs'}; their files go to {folder}", highlight=False)
+    _console().print(
+        f"{points} {'run' if points == 1 else 'runs'}; their files go to {folder}", highlight=False
+    )
 
 
 def point(ended: Any, number: int, total: int) -> None:
     """One line as a point of a sweep ends."""
     of = f"[{number}/{total}]" if total else f"[{number}]"
     if ended.status != "FINISHED":
-        _console().print(f"{of} {ended.name}: {ended.status}: {ended.error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        _console().print(
+            f"{of} {ended.name}: {ended.status}: {ended.error}",
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
         return
     metrics = ended.metrics
     name = headline([ended])
@@ -106,7 +119,9 @@ def sweep_ends(ended: Sequence[Any], folder: Path, ui: str) -> None:
 def failures(ended: Sequence[Any]) -> None:
     """The points that failed, each with its error."""
     failed = [one for one in ended if one.status != "FINISHED"]
-    table = Table(title=f"{len(failed)} of {len(ended)} runs failed", title_style="bold red", title_justify="left")
+    table = Table(
+        title=f"{len(failed)} of {len(ended)} runs failed", title_style="bold red", title_justify="left"
+    )
     table.add_column("run")
     table.add_column("error", overflow="fold")
     table.add_column("log", overflow="fold")
@@ -154,13 +169,19 @@ def _says_something(points: Sequence[Point], name: str) -> bool:
 
 def _sentence(points: Sequence[Point], settings: Sequence[str]) -> str:
     """The cheapest right answer among policies that could be deployed."""
-    known = [one for one in points if not one.oracle and math.isfinite(one.metrics.get("cost/per_correct", math.nan))]
+    known = [
+        one
+        for one in points
+        if not one.oracle and math.isfinite(one.metrics.get("cost/per_correct", math.nan))
+    ]
     if len(known) < 2:
         return ""
     best = min(known, key=lambda one: one.metrics["cost/per_correct"])
     values = labels(best)
     what = ", ".join(f"{SHORT.get(key, key)} {_setting(values[key])}" for key in settings if key in values)
-    return f"Cheapest right answers here: {what}, at {_between(best.metrics, 'cost/per_correct')} tokens each."
+    return (
+        f"Cheapest right answers here: {what}, at {_between(best.metrics, 'cost/per_correct')} tokens each."
+    )
 
 
 def _setting(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Tracked runs. The only module that knows MLflow; it is imported when a run starts, not before."""
 
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -28,7 +29,9 @@ class Tracking:
 
     def __post_init__(self) -> None:
         if not self.experiment.strip() or set(self.experiment) & set('/\\:*?"<>|'):
-            raise ConfigError(f"tracking.experiment={self.experiment!r} names a folder too; use letters, digits, - and _")
+            raise ConfigError(
+                f"tracking.experiment={self.experiment!r} names a folder too; use letters, digits, - and _"
+            )
 
 
 @dataclass
@@ -55,7 +58,11 @@ class TrackedRun:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self.client.log_batch(self.run_id, metrics=[Metric(key, float(value), now, 0) for key, value in values.items()])
+        # An infinite cost (nothing was right) would be stored as the largest float, and drawn so.
+        known = {key: float(value) for key, value in values.items() if math.isfinite(value)}
+        self.client.log_batch(
+            self.run_id, metrics=[Metric(key, value, now, 0) for key, value in known.items()]
+        )
 
     def tags(self, values: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
@@ -79,8 +86,16 @@ def start_run(
     tracking: Tracking, output_dir: Path, name: str, tags: Mapping[str, str], parent: str | None = None
 ) -> TrackedRun:
     """Open a run, RUNNING until `end`; nested where `parent` is a run id."""
-    client, experiment = _client(store_uri(tracking, output_dir), str(output_dir.resolve()), tracking.experiment)
-    every = {**tags, "git_sha": git_sha(), "outlay_version": __version__, "mlflow.runName": name}
+    client, experiment = _client(
+        store_uri(tracking, output_dir), str(output_dir.resolve()), tracking.experiment
+    )
+    every = {
+        **tags,
+        "git_sha": git_sha(),
+        "outlay_version": __version__,
+        "mlflow.runName": name,
+        "mlflow.source.name": "outlay",
+    }
     if parent:
         every["mlflow.parentRunId"] = parent
     run = client.create_run(experiment, run_name=name, tags=every)
@@ -201,10 +216,14 @@ def _client(uri: str, output_dir: str, experiment: str) -> tuple[Any, str]:
                 place = (Path(output_dir) / "mlartifacts").as_uri() if uri.startswith("sqlite:") else None
                 return client, client.create_experiment(experiment, artifact_location=place)
             if known.lifecycle_stage == "deleted":
-                raise OutlayError(f"tracking.experiment={experiment} was deleted in {uri}; restore it or name another")
+                raise OutlayError(
+                    f"tracking.experiment={experiment} was deleted in {uri}; restore it or name another"
+                )
             return client, known.experiment_id
     except OutlayError:
         raise
     except Exception as error:  # SQLAlchemy's, the client's and the server's errors share no base
         first = str(error).strip().splitlines()[0]
-        raise OutlayError(f"tracking.uri={uri}: {first}. Give a reachable store, or tracking=local") from error
+        raise OutlayError(
+            f"tracking.uri={uri}: {first}. Give a reachable store, or tracking=local"
+        ) from error

@@ -44,7 +44,9 @@ class Fixed:
 
 def _decided(trace: Trace, left: int) -> bool:
     """Whether no answer could still overtake the leader; so the vote is that of all attempts, for fewer."""
-    counts = [count for _, count in Counter(line.answer for line in trace.attempts if line.answer).most_common(2)]
+    counts = [
+        count for _, count in Counter(line.answer for line in trace.attempts if line.answer).most_common(2)
+    ]
     if not counts:
         return False
     runner_up = counts[1] if len(counts) > 1 else 0

@@ -60,7 +60,9 @@ class Escalating:
             size *= self.factor
         return (*dict.fromkeys(sizes), last)
 
-    def chosen(self, problem: "Problem", selections: Sequence["Selection"], texts: Sequence[str]) -> Sequence[int]:
+    def chosen(
+        self, problem: "Problem", selections: Sequence["Selection"], texts: Sequence[str]
+    ) -> Sequence[int]:
         """The positions of the steps to be used: one, or all where the answer decides.
 
         Raises:
@@ -68,7 +70,9 @@ class Escalating:
         """
         if self.rule == "grounded":
             return range(len(selections))
-        enough = {"marginal": self._marginal, "certificate": self._certificate, "concepts": self._concepts}[self.rule]
+        enough = {"marginal": self._marginal, "certificate": self._certificate, "concepts": self._concepts}[
+            self.rule
+        ]
         for place in range(len(selections) - 1):
             if enough(problem, selections, texts, place):
                 return (place,)
@@ -81,7 +85,9 @@ class Escalating:
         first, here, after = selections[0], selections[place], selections[place + 1]
         if after.tokens <= here.tokens:
             return False
-        return (worth[-1] - worth[-2]) / (after.tokens - here.tokens) < self.threshold * worth[0] / max(first.tokens, 1)
+        return (worth[-1] - worth[-2]) / (after.tokens - here.tokens) < self.threshold * worth[0] / max(
+            first.tokens, 1
+        )
 
     def _certificate(
         self, problem: "Problem", selections: Sequence["Selection"], texts: Sequence[str], place: int
