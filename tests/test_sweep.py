@@ -74,3 +74,13 @@ def test_the_hash_names_what_a_run_is_not_where_it_goes() -> None:
     )
     assert config_hash(config) != config_hash({**config, "seed": 1})
     assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}) == {"a.b": 1, "a.c.d": [2], "e": {}}
+
+
+def test_an_option_that_some_grids_sweep_is_for_those_alone() -> None:
+    plan = points(GRIDS, {"budget.tokens": ["32"]})
+    assert [point for point in plan if "dataset=arithmetic" in point] == [
+        ["dataset=arithmetic", "retry=none"],
+        ["dataset=arithmetic", "retry=fixed"],
+    ]
+    assert all("budget.tokens=32" in point for point in plan if "dataset=notes" in point)
+    assert all("dataset.limit=3" in point for point in points(GRIDS, {"dataset.limit": ["3"]}))

@@ -11,9 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay import inflation
 from outlay.agent import Policy, verifiers
-from outlay.agent.executor import Limits, Outcome, Task, Verifier, execute, scored
+from outlay.agent.executor import Limits, Task, Verifier, execute, scored
 from outlay.agent.grow import Grow
 from outlay.agent.ledger import Ledger, Line, Query, ledger_schema, ledger_table, read_ledger
 from outlay.cache import cache_dir
@@ -31,8 +30,15 @@ from outlay.sweep import config_hash, flat
 if TYPE_CHECKING:
     import pandas as pd
 
+    from outlay.report.examples import Shown
+    from outlay.score.predictions import Prediction
+
 CHUNK = 256
 """Examples in memory at once; a chunk's queries share batches."""
+
+WITH_TEXT = ("ledger.parquet", "predictions.jsonl", "examples.html", "run.log")
+FILES = ("config.yaml", "metrics.json", *WITH_TEXT)
+"""A run's files, which are the tracked run's artifacts too; those with text only where it may leave the folder."""
 
 log = logging.getLogger("outlay")
 
@@ -93,7 +99,7 @@ def run_point(
         log.info("run %s (%s) starts", name, tracked.run_id)
         try:
             tracked.params(_params(config, choices))
-            metrics, ledger_oracle = _run(parts, folder, name)
+            metrics, ledger_oracle = _run(parts, folder, name, choices)
             result = Result(name, tracked.run_id, folder, metrics, config, ledger_oracle)
             tracked.metrics(metrics)
             tracked.tags(
@@ -132,15 +138,18 @@ def run_name(parts: Parts) -> str:
     return " · ".join(words)
 
 
-def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]:
+def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str]) -> tuple[dict[str, float], bool]:
     """The flow; files are written chunk by chunk."""
     import pyarrow.parquet as pq
 
+    from outlay.report import examples
     from outlay.score.metrics import run_metrics
+    from outlay.score.predictions import line_numbers, predictions
 
     tally, skipped = Tally(), list[DataError]()
-    predictions: list[dict[str, Any]] = []  # without texts: the statistics need numbers only
-    numbers: list[dict[str, Any]] = []
+    rows: list[Mapping[str, Any]] = []  # without texts: the statistics need numbers only
+    line_rows: list[Mapping[str, Any]] = []
+    shown: list[Shown] = []
     oracle = False
     store = Store(cache_dir() / "completions.sqlite")
     started = time.perf_counter()
@@ -171,57 +180,36 @@ def _run(parts: Parts, folder: Path, name: str) -> tuple[dict[str, float], bool]
                 lines = scored(ledger.lines, _scorer(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
                 oracle = oracle or ledger.oracle or (stage is not None and stage.selector.oracle)
-                numbers += [_line_numbers(line) for line in lines]
-                for one in _predictions(chunk, sent, outcomes, parts):
-                    public = {key: value for key, value in one.items() if key in PREDICTION_KEYS}
-                    prediction_file.write(json.dumps(public, ensure_ascii=False) + "\n")
-                    predictions.append({key: value for key, value in one.items() if key not in TEXT_KEYS})
-                log.info(
-                    "%d examples, %d tokens on the ledger",
-                    len(predictions),
-                    sum(n["tokens"] for n in numbers),
-                )
+                line_rows += [line_numbers(line) for line in lines]
+                for example, one in zip(chunk, predictions(chunk, sent, outcomes, parts), strict=True):
+                    prediction_file.write(json.dumps(one.public, ensure_ascii=False) + "\n")
+                    rows.append(one.numbers)
+                    if len(shown) < examples.LIMIT:
+                        shown.append(_shown(example, one, [x for x in lines if x.example_id == example.id]))
+                log.info("%d examples, %d tokens", len(rows), sum(row["tokens"] for row in rows))
     finally:
         store.close()
-    if not predictions:
+    if not rows:
         raise DataError(
             f"dataset={parts.dataset.name}: no example in split '{parts.dataset.split}'"
             + (f" ({len(skipped)} bad rows were skipped)" if skipped else "")
             + ". Use dataset.split=all or another file"
         )
-    metrics = run_metrics(
-        predictions, numbers, tally, len(skipped), parts.metrics.resamples, parts.settings.seed
-    )
-    bill = read_ledger(folder / "ledger.parquet")
-    if bill.tokens != metrics["cost/tokens_total"]:
+    metrics = run_metrics(rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed)
+    written = pq.read_table(folder / "ledger.parquet", columns=["prompt_tokens", "completion_tokens"])
+    ledger_tokens = sum(sum(column.to_pylist()) for column in written.columns)
+    bill = sum(row["tokens"] for row in rows)
+    if ledger_tokens != bill:
         raise OutlayError(
-            f"the ledger's {bill.tokens} tokens are not the bill's {metrics['cost/tokens_total']}"
+            f"the ledger's {ledger_tokens} tokens are not the bill's {bill}; please report this"
         )
+    examples.write_examples(folder / "examples.html", name, choices, shown)
     finite = {
         name: value if math.isfinite(value) else None for name, value in metrics.items()
     }  # as JSON has it
     (folder / "metrics.json").write_text(json.dumps(finite, indent=1, sort_keys=True) + "\n")
     log.info("%.1f s", time.perf_counter() - started)
     return metrics, oracle
-
-
-PREDICTION_KEYS = (
-    "id",
-    "prediction",
-    "references",
-    "correct",
-    "context_tokens",
-    "context_spans",
-    "attempts",
-    "tier",
-    "tokens",
-    "usd",
-    "inflation",
-    "metrics",
-)
-"""The keys of predictions.jsonl, as other people's scripts read them."""
-
-TEXT_KEYS = ("prediction", "references", "context_spans")
 
 
 def _policy(parts: Parts) -> Policy:
@@ -339,91 +327,23 @@ def _scorer(chunk: Sequence[Example], parts: Parts) -> Any:
     return score
 
 
-def _predictions(
-    chunk: Sequence[Example], steps: Sequence[Sequence[Sent]], outcomes: Sequence[Outcome], parts: Parts
-) -> Iterator[dict[str, Any]]:
-    from outlay.score.quality import score_batch
+def _shown(example: Example, one: "Prediction", lines: Sequence[Line]) -> "Shown":
+    """One example of the run's page."""
+    from outlay.report.examples import Shown
+    from outlay.score.provenance import Link
 
-    answers = [outcome.stop.answer for outcome in outcomes]
-    finals = [_final(outcome) for outcome in outcomes]
-    texts = [final.text if final else "" for final in finals]
-    # The context that the answer was given on; without an answer, the last one that was tried.
-    sent = [
-        each[final.step if final else max((line.step for line in outcome.trace.attempts), default=0)]
-        if each
-        else None
-        for each, final, outcome in zip(steps, finals, outcomes, strict=True)
-    ]
-    exact = is_exact(parts.dataset.answer)
-    scores = score_batch(
-        parts.metrics.choice,
-        parts.dataset.answer,
-        chunk,
-        [answer or "" for answer in answers] if exact else texts,
-        [one.context.spans if one else () for one in sent],
-        parts.metrics.bertscore_model,
+    public = one.public
+    return Shown(
+        example=example,
+        reply=one.reply,
+        spans=[(start, end) for start, end in public["context_spans"]],
+        context_tokens=public["context_tokens"],
+        lines=lines,
+        metrics=public["metrics"],
+        answer=public["prediction"] if public["correct"] is not None else None,
+        correct=public["correct"],
+        links=[Link(*link) for link in public["links"]],
     )
-    for example, one, outcome, final, metrics in zip(chunk, sent, outcomes, finals, scores, strict=True):
-        answer, text = outcome.stop.answer, final.text if final else ""
-        trace = outcome.trace
-        attempts = trace.attempts
-        probes = [line.answer for line in trace.probes]
-        correct = (
-            matches(answer, example.references, parts.dataset.answer)
-            if exact and example.references
-            else None
-        )
-        if correct is not None:
-            metrics = {"accuracy": float(correct), **metrics}
-        yield {
-            "id": example.id,
-            "prediction": answer if exact else text,
-            "references": list(example.references),
-            "correct": correct,
-            "context_tokens": one.context.tokens if one else 0,
-            "context_spans": [list(span) for span in one.context.spans] if one else [],
-            "attempts": len(attempts),
-            "tier": final.tier if final else "",
-            "tokens": trace.tokens,
-            "usd": sum(line.usd for line in trace.lines),
-            "inflation": _number(inflation.inflation(attempts)),
-            "metrics": {name: _number(value) for name, value in metrics.items()},
-            # below: for the run's statistics only
-            "document_tokens": one.document_tokens if one else 0,
-            "context": {"optimality": one.selection.optimality, **one.selection.info} if one else {},
-            "solved": outcome.stop.solved,
-            "attempt_tokens": sum(line.tokens for line in attempts),
-            "direct_tokens": attempts[0].tokens if attempts else 0,
-            "cbe": inflation.branching_entropy(probes) if probes else None,
-        }
-
-
-def _final(outcome: Outcome) -> Line | None:
-    """The attempt that the final answer was read from."""
-    for line in reversed(outcome.trace.attempts):
-        if line.answer == outcome.stop.answer:
-            return line
-    return None
-
-
-def _line_numbers(line: Line) -> dict[str, Any]:
-    names = (
-        "kind",
-        "attempt",
-        "prompt_tokens",
-        "completion_tokens",
-        "cost_units",
-        "usd",
-        "latency_s",
-        "error",
-        "tokens",
-    )
-    return {name: getattr(line, name) for name in names}
-
-
-def _number(value: float) -> float | None:
-    """JSON has no not-a-number."""
-    return None if value != value else value
 
 
 def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
@@ -435,12 +355,12 @@ def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, 
 def _keep_artifacts(tracked: Any, parts: Parts, folder: Path) -> None:
     """The run's files, as far as it got. Text stays out of the tracking store where the config or the data say so."""
     private = not parts.tracking.log_text or parts.dataset.credentialed
-    for file in ("config.yaml", "metrics.json", "run.log", "ledger.parquet", "predictions.jsonl"):
+    for file in FILES:
         path = folder / file
         if not path.is_file() or path.stat().st_size == 0:
             continue
-        if private and file in ("ledger.parquet", "predictions.jsonl"):
-            log.info("%s stays in %s: its text may not leave this machine", file, folder)
+        if private and file in WITH_TEXT:
+            log.info("%s stays in %s: its text may not go into the tracking store", file, folder)
             continue
         tracked.artifact(path)
 

@@ -19,22 +19,25 @@ def points(grids: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]
     Args:
         grids: each a product of axes {key: value or list of values}; the sweep is their union. Empty: one grid
             without axes of its own.
-        given: command-line overrides, key -> values; they replace a grid's axis of the same key. A key with several
-            values is an axis of every grid.
+        given: command-line overrides, key -> values; they replace a grid's axis of the same key. An option that some
+            grids sweep is for those alone; another key with several values is an axis of every grid.
 
     Raises:
         ConfigError: a grid is not a mapping, or an axis has no values.
     """
     found: dict[tuple[str, ...], None] = {}
+    held = {key for grid in grids if isinstance(grid, Mapping) for key in grid}
     for grid in grids or [{}]:
         if not isinstance(grid, Mapping):
             raise ConfigError(
                 f"sweep: each grid is a mapping of axes, not {grid!r}. See conf/experiment/quickstart.yaml"
             )
         axes = {key: [_written(value) for value in _values(key, axis)] for key, axis in grid.items()}
-        axes.update({key: list(values) for key, values in given.items()})
-        # A given group choice makes the grid's options of the group's other choices meaningless; they stay, and
-        # the schema says so when the point is composed.
+        # An option that other grids sweep and this one does not is not for this one: it may choose a component
+        # that has no such option.
+        axes.update(
+            {key: list(v) for key, v in given.items() if key in grid or key not in held or "." not in key}
+        )
         for choice in itertools.product(*axes.values()):
             found[tuple(f"{key}={value}" for key, value in zip(axes, choice, strict=True))] = None
     return [list(point) for point in found]

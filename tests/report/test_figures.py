@@ -264,6 +264,16 @@ def test_runs_that_differ_in_more_are_grids_of_their_own(grid: list[Run], tmp_pa
     assert found[0].full is grid[-1] and found[1].full is None
 
 
+def test_budgets_of_two_kinds_do_not_meet(grid: list[Run], tmp_path: Path) -> None:
+    for point in grid[:-1]:
+        point.config["budget"]["truncate"] = True
+    other = run(tmp_path, "sentence", "rcd", 64, [0.0, 1.0])
+    other.config["budget"]["truncate"] = False
+    cut, whole = budget_grid.grids([*grid, other])
+    assert (cut.rest, len(cut.runs), cut.full) == ("budget.truncate=True", 8, grid[-1])
+    assert (whole.rest, len(whole.runs), whole.full) == ("budget.truncate=False", 1, grid[-1])
+
+
 FIGURES = (
     (budget_grid.quality_over_budget, curve_rows, "quality_over_budget"),
     (budget_grid.selector_against_unitizer, effect_rows, "selector_against_unitizer"),

@@ -23,7 +23,9 @@ BLIND = ("full", "none", "lead", "shuffled")
 """Selectors that look at no vector, so that none is made."""
 
 KEPT_BYTES = 2**28
-"""Of unit vectors kept for the other points of a sweep; the oldest go first, so documents without end stream."""
+"""Of units and their vectors kept for the other points of a sweep; the oldest go first, so documents without end stream."""
+UNIT_BYTES = 1000
+"""About what a unit takes beside its vector: its object, spans, cost, relevance and text."""
 
 CountMany = Callable[[Sequence[str]], list[int]]
 
@@ -154,18 +156,19 @@ def queries(example: Example, dataset: Dataset) -> tuple[str, ...]:
     return found
 
 
-_problems: dict[Hashable, Problem] = {}  # the oldest first
+_problems: dict[Hashable, tuple[int, Problem]] = {}  # with its bytes; the oldest first
 
 
 def _kept(key: Hashable, make: Callable[[], Problem]) -> Problem:
     """The problem of the key, made where it is not kept; points that differ in selector or budget only share it."""
-    found = _problems.pop(key, None)
+    size, found = _problems.pop(key, (0, None))
     if found is None:
         found = make()
-        room = KEPT_BYTES - found.vectors.nbytes - sum(one.vectors.nbytes for one in _problems.values())
+        size = found.vectors.nbytes + UNIT_BYTES * len(found.units)
+        room = KEPT_BYTES - size - sum(other for other, _ in _problems.values())
         while room < 0 and _problems:
-            room += _problems.pop(next(iter(_problems))).vectors.nbytes
-    _problems[key] = found
+            room += _problems.pop(next(iter(_problems)))[0]
+    _problems[key] = size, found
     return found
 
 

@@ -88,30 +88,36 @@ class Grid:
 
 def grids(points: Sequence[Point]) -> list[Grid]:
     """The points as grids over unitizer, selector and budget, each under everything else that varies."""
-    found: dict[tuple[str, str], dict[tuple[str, str, int], Point]] = {}
+    found: dict[tuple[str, str, str], dict[tuple[str, str, int], Point]] = {}
     fulls: dict[tuple[str, str], Point] = {}
     for dataset, group in by_dataset(points).items():
         settings = varying(group)
         for point in group:
             own = labels(point)
-            rest = " · ".join(
-                f"{key}={own[key]}"
-                for key in settings
-                if key in own and key.partition(".")[0] not in CONTEXT_GROUPS
-            )
+            others = [key for key in settings if key in own and key.partition(".")[0] not in CONTEXT_GROUPS]
+            rest = _settings(own, others)
             if point.choices.get("selector") == "full":
                 fulls[dataset, rest] = point
             elif "budget.tokens" in own:
+                kind = _settings(own, [key for key in settings if key in own and key in BUDGET_KINDS])
                 key = (
                     _named(own, settings, "unitizer"),
                     _named(own, settings, "selector"),
                     int(own["budget.tokens"]),
                 )
-                found.setdefault((dataset, rest), {})[key] = point
-    return [Grid(dataset, rest, runs, fulls.get((dataset, rest))) for (dataset, rest), runs in found.items()]
+                found.setdefault((dataset, rest, kind), {})[key] = point
+    return [
+        Grid(dataset, " · ".join(part for part in (rest, kind) if part), runs, fulls.get((dataset, rest)))
+        for (dataset, rest, kind), runs in found.items()
+    ]
 
 
+BUDGET_KINDS = ("budget.truncate", "budget.tokenizer")
 CONTEXT_GROUPS = ("unitizer", "selector", "budget")
+
+
+def _settings(own: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return " · ".join(f"{key}={own[key]}" for key in keys)
 
 
 def _named(own: Mapping[str, Any], settings: Sequence[str], group: str) -> str:

@@ -47,6 +47,25 @@ def varying(points: Sequence[Point]) -> list[str]:
     return [key for key in keys if len({json.dumps(one[key], default=str) for one in each if key in one}) > 1]
 
 
+MARKS = {
+    "*": "reads the answer key: a bound, not a policy that can be deployed",
+    "†": "the query is the reference text: a leak, as in the published code",
+}
+"""What a table or figure puts behind a setting, and its meaning."""
+
+
+def marks(point: Point) -> str:
+    """The marks that a point must carry wherever it is shown."""
+    leak = labels(point).get("dataset.query") == "reference"
+    return ("*" if point.oracle else "") + ("†" if leak else "")
+
+
+def legend(points: Sequence[Point]) -> list[str]:
+    """The meaning of each mark among the points, a line each."""
+    used = "".join(marks(point) for point in points)
+    return [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+
+
 def by_dataset(points: Sequence[Point]) -> dict[str, list[Point]]:
     """The points of each data set, in order: figures of different data sets do not compare."""
     groups: dict[str, list[Point]] = {}
@@ -61,10 +80,11 @@ CONTEXTS = ("fact_recall", "rouge1", "token_f1")
 
 
 def headline(points: Sequence[Point]) -> str:
-    """The quality metric that a table leads with: the first that every point has."""
+    """The quality metric that a table leads with: the first that every point has a value of."""
     extractive = all(point.choices.get("generator") == "extract" for point in points)
     for name in CONTEXTS if extractive else ANSWERS:
-        if all(f"quality/{name}" in point.metrics for point in points):
+        # A data set without gold facts has a fact recall that is not a number.
+        if not any(math.isnan(point.metrics.get(f"quality/{name}", math.nan)) for point in points):
             return f"quality/{name}"
     return "quality/token_f1"
 
@@ -76,7 +96,7 @@ def results(points: Sequence[Point], folder: Path) -> list[Path]:
     metrics = sorted({name for point in points for name in point.metrics})
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["name", *settings, "oracle", *metrics, "run_id"])
+        writer.writerow(["name", *settings, "oracle", "leak", *metrics, "run_id"])
         for point in points:
             values = labels(point)
             writer.writerow(
@@ -84,6 +104,7 @@ def results(points: Sequence[Point], folder: Path) -> list[Path]:
                     point.name,
                     *(values.get(key, "") for key in settings),
                     point.oracle,
+                    "†" in marks(point),
                     *(point.metrics.get(name, "") for name in metrics),
                     point.run_id,
                 ]

@@ -8,7 +8,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from outlay.report.tables import Point, by_dataset, count, headline, labels, varying, with_interval
+from outlay.report.tables import (
+    Point,
+    by_dataset,
+    count,
+    headline,
+    labels,
+    legend,
+    marks,
+    varying,
+    with_interval,
+)
 
 Cell = Callable[[Mapping[str, float]], str]
 
@@ -39,7 +49,6 @@ COLUMNS: tuple[tuple[str, str, Cell], ...] = (
 NOTHING = {"inflation/mean": 1.0, "cost/tokens_probe": 0.0, "cost/tokens_retry": 0.0}
 """Values at which a column says nothing."""
 
-ORACLE = "* reads the answer key: a bound, not a policy that can be deployed"
 SHORT = {
     "budget.tokens": "budget",
     "retry.stop": "stops on",
@@ -79,8 +88,11 @@ def single(ended: Any) -> None:
     """One run's metrics, those that say something, and where its files are."""
     console = _console()
     metrics = ended.metrics
-    star = " *" if ended.oracle else ""
-    _title(console, f"{ended.name}{star} ({int(metrics['data/examples'])} examples, 95 % intervals)")
+    _title(
+        console,
+        f"{ended.name} {marks(ended)}".rstrip()
+        + f" ({int(metrics['data/examples'])} examples, 95 % intervals)",
+    )
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -93,8 +105,8 @@ def single(ended: Any) -> None:
     table.add_row("tokens in all", count(metrics["cost/tokens_total"]))
     table.add_row("generated now", count(metrics["cache/generated_tokens"]))
     console.print(table)
-    if ended.oracle:
-        console.print(ORACLE, style="dim", highlight=False)
+    for line in legend([ended]):
+        console.print(line, style="dim", highlight=False)
     console.print(f"Files: {ended.folder}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -145,14 +157,13 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     for one in points:
         values = labels(one)
         cells = [_setting(values.get(key)) for key in settings]
-        if one.oracle:
-            cells[-1] += " *"
+        cells[-1] = f"{cells[-1]} {marks(one)}".rstrip()
         metrics = one.metrics
         row = [cell(metrics) if name in metrics else "–" for _, name, cell in shown]
         table.add_row(*cells, with_interval(metrics, quality), *row)
     console.print(table)
-    if any(one.oracle for one in points):
-        console.print(ORACLE, style="dim", highlight=False)
+    for line in legend(points):
+        console.print(line, style="dim", highlight=False)
     sentence = _sentence(points, settings)
     if sentence:
         console.print(sentence, markup=False, highlight=False)
@@ -172,7 +183,7 @@ def _sentence(points: Sequence[Point], settings: Sequence[str]) -> str:
     known = [
         one
         for one in points
-        if not one.oracle and math.isfinite(one.metrics.get("cost/per_correct", math.nan))
+        if not marks(one) and math.isfinite(one.metrics.get("cost/per_correct", math.nan))
     ]
     if len(known) < 2:
         return ""
