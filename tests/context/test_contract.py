@@ -76,7 +76,9 @@ def test_a_context_keeps_the_contract(unitizer: str, name: str, tokenizer: str) 
         # spans are those of the document, in its order, apart from each other, and say what was sent
         assert list(context.spans) == sorted(context.spans)
         assert all(0 <= start < end <= len(example.document) for start, end in context.spans)
-        assert all(before[1] <= after[0] for before, after in zip(context.spans, context.spans[1:], strict=False))
+        assert all(
+            before[1] <= after[0] for before, after in zip(context.spans, context.spans[1:], strict=False)
+        )
         pieces = "".join(example.document[start:end] for start, end in context.spans)
         assert "".join(pieces.split()) == "".join(context.text.split())
         # the same question twice gets the same context

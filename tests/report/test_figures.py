@@ -14,18 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from outlay.report import budget_grid, figures
-from outlay.report.budget_grid import (
-    BINS,
-    curve_rows,
-    effect_rows,
-    kept_by_place,
-    position_rows,
-    saving_rows,
-    separation_rows,
-    separations,
-    variance_split,
-)
+from outlay.report import figures
+from outlay.report.grid import curves
+from outlay.report.grid.curves import curve_rows, quality_over_budget
+from outlay.report.grid.effects import effect_rows, selector_against_unitizer, variance_split
+from outlay.report.grid.positions import kept_by_place, kept_positions, position_rows
+from outlay.report.grid.runs import BINS, grids
+from outlay.report.grid.savings import saving_rows, savings
+from outlay.report.grid.separation import metric_separation, separation_rows, separations
 
 
 @dataclass
@@ -256,7 +252,7 @@ def test_runs_that_differ_in_more_are_grids_of_their_own(grid: list[Run], tmp_pa
         point.config["generator"] = {"model": "a"}
     other = run(tmp_path, "sentence", "rcd", 64, [0.0, 1.0])
     other.config["generator"] = {"model": "b"}
-    found = budget_grid.grids([*grid, other])
+    found = grids([*grid, other])
     assert [(one.rest, len(one.runs)) for one in found] == [
         ("generator.model=a", 8),
         ("generator.model=b", 1),
@@ -269,16 +265,16 @@ def test_budgets_of_two_kinds_do_not_meet(grid: list[Run], tmp_path: Path) -> No
         point.config["budget"]["truncate"] = True
     other = run(tmp_path, "sentence", "rcd", 64, [0.0, 1.0])
     other.config["budget"]["truncate"] = False
-    cut, whole = budget_grid.grids([*grid, other])
+    cut, whole = grids([*grid, other])
     assert (cut.rest, len(cut.runs), cut.full) == ("budget.truncate=True", 8, grid[-1])
     assert (whole.rest, len(whole.runs), whole.full) == ("budget.truncate=False", 1, grid[-1])
 
 
 FIGURES = (
-    (budget_grid.quality_over_budget, curve_rows, "quality_over_budget"),
-    (budget_grid.selector_against_unitizer, effect_rows, "selector_against_unitizer"),
-    (budget_grid.metric_separation, separation_rows, "metric_separation"),
-    (budget_grid.kept_positions, position_rows, "kept_positions"),
+    (quality_over_budget, curve_rows, "quality_over_budget"),
+    (selector_against_unitizer, effect_rows, "selector_against_unitizer"),
+    (metric_separation, separation_rows, "metric_separation"),
+    (kept_positions, position_rows, "kept_positions"),
 )
 
 
@@ -297,8 +293,8 @@ def test_the_curves_drawn_are_the_rows(
     grid: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(budget_grid, "_save", lambda figure, stem: kept.append(figure) or [])
-    budget_grid.quality_over_budget(grid, tmp_path)
+    monkeypatch.setattr(curves, "save", lambda figure, stem: kept.append(figure) or [])
+    quality_over_budget(grid, tmp_path)
     (figure,) = kept
     rows = {
         (r.unitizer, r.selector, r.budget): r.quality for r in curve_rows(grid) if r.metric == "bertscore_f1"
@@ -310,7 +306,7 @@ def test_the_curves_drawn_are_the_rows(
         assert {line.get_label() for line in axis.lines} == {"lead", "mmr"}
 
 
-@pytest.mark.parametrize("write", [write for write, *_ in FIGURES] + [budget_grid.savings])
+@pytest.mark.parametrize("write", [write for write, *_ in FIGURES] + [savings])
 def test_what_does_not_apply_writes_nothing(write: Any, tmp_path: Path) -> None:
     closed = Run(
         "closed", {}, {"dataset": "arithmetic", "selector": "none"}, {"data/examples": 2.0}, str(tmp_path)

@@ -369,3 +369,8 @@ def test_hotpotqa_runs(file: str, official: int, ours: int) -> None:
     gained = [row["ref_answer"] for row, e, r in zip(rows, exact, right, strict=True) if r and not e]
     assert set(gained) <= {"yes", "no"}
     assert not any(e and not r for e, r in zip(exact, right, strict=True))
+
+
+def test_a_decimal_point_is_no_punctuation() -> None:
+    assert parse("79.1 kg.", "span") == "79.1 kg"
+    assert matches("79.1 kg", ["79.1 kg"], "span") and not matches("791 kg", ["79.1 kg"], "span")

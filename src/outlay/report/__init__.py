@@ -8,16 +8,17 @@ from outlay.report.tables import Point
 
 def sweep_files(points: Sequence[Point], folder: Path) -> list[Path]:
     """Write every table and figure that a sweep's finished points allow; a new one is one more row of the list."""
-    from outlay.report import budget_grid, figures, regret, tables
+    from outlay.report import figures, regret, tables
+    from outlay.report.grid import curves, effects, positions, savings, separation
 
     writers = (
         tables.results,
         figures.quality_over_cost,
         regret.regret,
-        budget_grid.quality_over_budget,
-        budget_grid.selector_against_unitizer,
-        budget_grid.metric_separation,
-        budget_grid.kept_positions,
-        budget_grid.savings,
+        curves.quality_over_budget,
+        effects.selector_against_unitizer,
+        separation.metric_separation,
+        positions.kept_positions,
+        savings.savings,
     )
     return [path for writer in writers for path in writer(points, folder)] if points else []

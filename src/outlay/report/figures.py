@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outlay.report.tables import Point, by_dataset, headline, labels, varying
+from outlay.report.tables import Point, by_dataset, headline, labels, legend, marks, varying
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette: told apart by colour-blind readers too."""
@@ -33,9 +33,8 @@ def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
         for point in group:
             values = labels(point)
             named = [str(values[key]) for key in settings if key in values] or [point.name]
-            lines.setdefault(" · ".join(dict.fromkeys(named)) + (" *" if point.oracle else ""), []).append(
-                point
-            )
+            name = f"{' · '.join(dict.fromkeys(named))} {marks(point)}".rstrip()
+            lines.setdefault(name, []).append(point)
         shown = _told_apart(lines, quality)
         for at, name in enumerate(sorted(lines, key=lambda name: name in shown)):
             number = list(shown).index(name) if name in shown else -1
@@ -73,11 +72,16 @@ def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", linewidth=0.4, alpha=0.6)
-        axis.legend(frameon=False, fontsize=9, loc="best")
-    if any(point.oracle for point in points):
-        figure.supxlabel(
-            "* reads the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555"
+        # Below the axes: inside, it would hide points.
+        axis.legend(
+            frameon=False,
+            fontsize=9,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.15),
+            ncols=min(4, len(shown)),
         )
+    if legend(points):
+        figure.supxlabel("\n".join(legend(points)), fontsize=8, color="#555555")
     written = [folder / f"quality_over_cost.{ending}" for ending in ("png", "svg")]
     for path in written:
         figure.savefig(path, dpi=160)

@@ -214,6 +214,7 @@ _TYPOGRAPHY = str.maketrans(
 )
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 _SPAN_COMMIT = re.compile(
     r"\banswer(?:\s+to\b[^\n.:]{0,80}?)?[*_\"']{0,3}\s*(?:is\b|:)[\s:*]*|\A\s*A:\s+", re.IGNORECASE
 )
@@ -250,9 +251,11 @@ def normalise_text(text: str) -> str:
 
 
 def _normal_span(text: str) -> str | None:
-    text = text.translate(_TYPOGRAPHY)
+    """The official form, but with decimal points kept: without them a weight of 79.1 kg equals one of 791 kg."""
+    text = _DECIMAL_POINT.sub("·", text.translate(_TYPOGRAPHY))
     # A name made of articles ("The The") keeps them, else it could not be answered at all.
-    return normalise_text(text) or " ".join(text.lower().translate(_PUNCTUATION).split()) or None
+    normal = normalise_text(text) or " ".join(text.lower().translate(_PUNCTUATION).split())
+    return normal.replace("·", ".") or None
 
 
 # --- labels ------------------------------------------------------------------------------------------------
