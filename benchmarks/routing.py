@@ -134,7 +134,12 @@ def _joined(parts: Sequence[Described], documents: Sequence[int]) -> Described:
 
 
 def pooled(worlds: Mapping[str, World]) -> Described:
-    documents = [hash((name, one)) for name, world in worlds.items() for one in world.described.documents]
+    numbers: dict[tuple[str, object], int] = {}  # the same in every process, as hash() is not
+    documents = [
+        numbers.setdefault((name, one), len(numbers))
+        for name, world in worlds.items()
+        for one in world.described.documents
+    ]
     return _joined([world.described for world in worlds.values()], documents)
 
 

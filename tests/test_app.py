@@ -48,7 +48,7 @@ REFUSED = [
     (("generator=extract", "retry=fixed"), "same answer every time"),
     (("dataset=notes", "dataset.task=summary", "retry=fixed", "retry.stop=gold"), "retry.stop=gold"),
     (("dataset=mimic_discharge", "retry=fixed", "retry.stop=gold"), "retry.stop=gold"),
-    (("selector._target_=os.system",), "only components inside 'outlay.'"),
+    (("selector._target_=os.system",), "only components inside 'outlay.context.'"),
     (("experiment=quickstart",), "Add -m"),
     (("-m", "selector=lead,rdc"), "Did you mean 'rcd'"),
     (("-m", "selector=lead,mmr", "budget.tokens=64,0"), "point 2 of 4"),
@@ -200,3 +200,13 @@ def test_the_python_api_returns_the_run(
     assert result.run_id and not result.oracle
     with pytest.raises(ConfigError, match="rcd"):
         outlay.run(["selector=rdc"])
+
+
+def test_points_that_share_a_composition_are_composed_alike() -> None:
+    from outlay.app import _compose, _compose_near, _plan
+
+    composed: dict[tuple[str, ...], object] = {}
+    plan = _plan(["experiment=quickstart", "seed=3", "budget.truncate=true", "dataset.limit=5"])
+    for point in plan:
+        assert _compose_near(point, composed) == _compose(point)  # type: ignore[arg-type]
+    assert 1 < len(composed) < len(plan)

@@ -9,7 +9,7 @@ from outlay.app import _checked, _compose
 from outlay.context.stage import Stage, queries
 from outlay.data import Example
 from outlay.errors import ConfigError, DataError, OutlayError
-from outlay.runner import Result, _run, _stage, run_name
+from outlay.runner import _run, _stage, run_name
 
 
 def run(tmp_path: Path, *words: str) -> tuple[dict[str, float], list[dict[str, object]]]:
@@ -130,4 +130,3 @@ def test_a_run_reads_like_what_it_did() -> None:
         "smollm2 · fixed to gold · arithmetic",
         "full · smollm2 · notes",
     }
-    assert Result.__doc__

@@ -24,10 +24,6 @@ class GenerationError(OutlayError):
     """A model, server or store that cannot answer."""
 
 
-class LimitReached(OutlayError):
-    """A spend limit ended the run; what was paid for is in the store, so it can be resumed."""
-
-
 def nearest(name: str, choices: Iterable[str]) -> str:
     """A sentence that names the closest valid choice, or all of them."""
     known = sorted(choices)

@@ -79,7 +79,7 @@ def run_point(
     """Run one point and track it, whatever its end: FINISHED, FAILED (its error as a tag) or KILLED.
 
     Args:
-        config: the resolved config; config_yaml: the same as kept, with secrets as their names.
+        config: the config, resolved but for what comes from the environment; config_yaml: the same as YAML.
         choices: each group's named option.
         folder: where its files go; parent: the sweep's tracked run.
 
@@ -99,24 +99,24 @@ def run_point(
         log.info("run %s (%s) starts", name, tracked.run_id)
         try:
             tracked.params(_params(config, choices))
-            metrics, ledger_oracle = _run(parts, folder, name, choices)
-            result = Result(name, tracked.run_id, folder, metrics, config, ledger_oracle)
+            metrics, oracle = _run(parts, folder, name, choices)
+            result = Result(name, tracked.run_id, folder, metrics, config, oracle)
             tracked.metrics(metrics)
             tracked.tags(
-                {
-                    "oracle": str(ledger_oracle).lower(),
-                    "leak": str(parts.dataset.query == "reference").lower(),
-                }
+                {"oracle": str(oracle).lower(), "leak": str(parts.dataset.query == "reference").lower()}
             )
+            log.info("run %s finished", name)
+            _keep_artifacts(tracked, parts, folder)
+            tracked.end()
         except BaseException as error:
             status = "FAILED" if isinstance(error, Exception) else "KILLED"
             log.error("run %s %s: %s\n%s", name, status, error, traceback.format_exc())
-            _keep_artifacts(tracked, parts, folder)
-            tracked.end(status, error)
+            tracked.end(status, error, private=_private(parts))  # first: what follows may fail as well
+            try:
+                _keep_artifacts(tracked, parts, folder)
+            except Exception as second:
+                log.error("its files stay in %s: %s", folder, second)
             raise
-        log.info("run %s finished", name)
-    _keep_artifacts(tracked, parts, folder)
-    tracked.end()
     return result
 
 
@@ -352,9 +352,14 @@ def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, 
     return {**choices, **{key: value for key, value in values.items() if not key.endswith("_target_")}}
 
 
+def _private(parts: Parts) -> bool:
+    """Whether text must stay out of the tracking store."""
+    return bool(not parts.tracking.log_text or parts.dataset.credentialed)
+
+
 def _keep_artifacts(tracked: Any, parts: Parts, folder: Path) -> None:
     """The run's files, as far as it got. Text stays out of the tracking store where the config or the data say so."""
-    private = not parts.tracking.log_text or parts.dataset.credentialed
+    private = _private(parts)
     for file in FILES:
         path = folder / file
         if not path.is_file() or path.stat().st_size == 0:

@@ -41,20 +41,21 @@ class Settings:
     sweep: list[Any] = dataclasses.field(default_factory=list)  # a preset's union of grids
 
 
-GROUPS = (
-    "dataset",
-    "unitizer",
-    "embedder",
-    "selector",
-    "budget",
-    "generator",
-    "retry",
-    "router",
-    "probe",
-    "prompt",
-    "metrics",
-    "tracking",
-)
+GROUPS = {
+    "dataset": "outlay.data.",
+    "unitizer": "outlay.context.unitizers.",
+    "embedder": "outlay.context.embedders.",
+    "selector": "outlay.context.",
+    "budget": "outlay.context.budgets.",
+    "generator": "outlay.generate.",
+    "retry": "outlay.agent.retry.",
+    "router": "outlay.routers.",
+    "probe": "outlay.inflation.probes.",
+    "prompt": "outlay.generate.prompting.",
+    "metrics": "outlay.score.",
+    "tracking": "outlay.track.",
+}
+"""Each group and the package that its components live in: nothing else is built from a config."""
 
 
 SHARED = {"selector": "outlay.context.pins.Retention"}
@@ -148,9 +149,9 @@ def build_one(group: str, node: Mapping[str, Any]) -> Any:
 
 
 def _target(group: str, target: str) -> type:
-    if not target.startswith("outlay."):
+    if not target.startswith(GROUPS[group]):
         raise ConfigError(
-            f"{group}._target_={target!r}: only components inside 'outlay.' are built from a config"
+            f"{group}._target_={target!r}: only components inside '{GROUPS[group]}' are built from a config"
         )
     module_name, _, class_name = target.rpartition(".")
     try:
@@ -252,7 +253,36 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             f"dataset.path={data.path}: dataset={data.name} is made here and reads no file. "
             "Use dataset=table for a file of your own",
         ),
-        (bool(data.path) and not _may_exist(data.path), f"dataset.path={data.path}: {_siblings(data.path)}"),
+        (
+            bool(data.path) and not data.may_exist(),
+            f"dataset.path={data.path}: {_siblings(data.path)}",
+        ),
+        (
+            not data.has_gold and parts.prompt.shots > 0,
+            f"prompt.shots={parts.prompt.shots}: dataset={data.name} has no gold answers to show. Use prompt.shots=0",
+        ),
+        (
+            not data.has_gold and data.query == "reference",
+            f"dataset.query=reference: dataset={data.name} has no references. Use dataset.query=centroid",
+        ),
+        (
+            (selector.oracle or hasattr(selector, "fit")) and (not data.has_gold or data.answer == "label"),
+            f"selector={selector.name} goes by gold facts or reference texts, and dataset={data.name} has none. "
+            "Use selector=routed",
+        ),
+        (
+            getattr(parts.budget, "rule", "") == "certificate" and selector.name != "rcd",
+            f"budget.rule=certificate needs a selector with a bound, and selector={selector.name} has none. "
+            "Use selector=rcd",
+        ),
+        *(
+            (
+                None in (tier.price.input, tier.price.output, tier.price.units),
+                f"generator.price: input, output and units of tier {tier.name} are needed (USD per million tokens, "
+                "compute units per token); an unknown price is not zero, but 0 is a price",
+            )
+            for tier in parts.generator.tiers
+        ),
         (
             stop == "gold" and not data.has_gold,
             f"retry.stop=gold: dataset={data.name} has no gold answers. "
@@ -313,12 +343,6 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             "whose address is not on this machine. Use a local generator",
         ),
     ]
-
-
-def _may_exist(path: str) -> bool:
-    """Whether a path is here, or could be a hub id (owner/name, and no folder `owner`)."""
-    where = Path(path).expanduser()
-    return where.exists() or (path.count("/") == 1 and not where.suffix and not where.parent.exists())
 
 
 def _siblings(path: str | None) -> str:

@@ -8,12 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Simulated
 
+from outlay.agent import Stop
 from outlay.agent.executor import Limits, Outcome, Task, Verifier, execute, scored
 from outlay.agent.ledger import Ledger, Line, Query, ledger_table, read_ledger
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.retry.none import NoRetry
 from outlay.errors import ConfigError
-from outlay.generate import Prompt, Tally
+from outlay.generate import Completion, Prompt, Request, Tally
 from outlay.generate.store import Store
 from outlay.inflation.probes.cbe import Cbe
 from outlay.inflation.probes.none import NoProbe
@@ -105,6 +106,55 @@ def test_the_sum_over_lines_is_the_bill_and_nothing_is_dropped(
     # a verdict that read gold marks its line, and only that
     assert all(line.oracle == (line.kind == "verify") for line in ledger.lines)
     assert ledger.oracle == (getattr(retry, "stop", "") == "gold")
+
+
+def test_the_bill_is_what_the_generator_was_asked_and_answered(tmp_path: Path) -> None:
+    for at, probe in enumerate((NoProbe(), Cbe(k=3))):
+        generator = Simulated()
+        _, ledger, _ = run(Store(tmp_path / f"{at}.sqlite"), Fixed(stop="gold"), probe, generator=generator)
+        answered = [generator._one(request) for request in generator.asked]
+        assert sum(line.completion_tokens for line in ledger.lines) == sum(
+            one.completion_tokens for one in answered
+        )
+        # three samples of a probe are one request, whose prompt is billed once; every attempt is a request
+        probes = {request.text for request in generator.asked if request.stream == "probe"}
+        attempts = [request.text for request in generator.asked if request.stream == "attempt"]
+        assert len(probes) == (12 if at else 0)
+        assert sum(line.prompt_tokens for line in ledger.lines) == sum(map(len, [*probes, *attempts]))
+
+
+class Scripted(Simulated):
+    """Answers each sample of a prompt from a list, whatever the prompt."""
+
+    answers: tuple[str, ...] = ()
+
+    def _one(self, request: Request) -> Completion:
+        return Completion(self.answers[request.sample], 10, 1, "stop")
+
+
+def scripted(*answers: str) -> Simulated:
+    made = Scripted()
+    object.__setattr__(made, "answers", answers)
+    return made
+
+
+def test_under_reuse_the_first_right_sample_of_the_probe_stops_the_query(store: Store) -> None:
+    generator = scripted("right", "wrong", "wrong2", "right")
+    (outcome,), ledger, _ = run(
+        store, Fixed(stop="gold"), Cbe(k=3, reuse=True), n=1, generator=generator, reuse_probe=True
+    )
+    assert outcome.stop == Stop("right", solved=True)
+    assert [line.kind for line in ledger.lines] == ["probe", "probe", "probe", "verify"]
+    (outcome,), _, _ = run(store, NoRetry(), Cbe(k=3, reuse=True), n=1, generator=generator, reuse_probe=True)
+    assert outcome.stop.answer == "right"
+
+
+def test_a_tie_of_more_samples_than_attempts_is_not_a_decided_vote(store: Store) -> None:
+    generator = scripted("a", "b", "a", "b")
+    (outcome,), _, _ = run(
+        store, Fixed(max_attempts=2), Cbe(k=4, reuse=True), n=1, generator=generator, reuse_probe=True
+    )
+    assert outcome.stop == Stop("a", solved=False)
 
 
 def test_one_request_bills_its_prompt_once(store: Store) -> None:
@@ -209,6 +259,28 @@ def test_a_ledger_survives_its_file(store: Store, tmp_path: Path) -> None:
     assert read_ledger(tmp_path / "ledger.parquet").lines == lines
     assert [line.score is None for line in lines] == [line.kind == "verify" for line in lines]
     assert list(Ledger([]).frame().columns) == list(Line.__dataclass_fields__)
+
+
+def test_what_is_checked_is_the_attempt_that_the_answer_came_from(store: Store) -> None:
+    from dataclasses import replace
+
+    from outlay.agent.grow import Grow
+
+    seen: list[int] = []
+    accept = {"supported": Verifier(lambda line: seen.append(line.attempt) is None, oracle=False)}
+    (task,) = tasks(1)
+    execute(
+        [replace(task, query=replace(task.query, steps=2))],
+        Grow(StaticPolicy(Fixed(max_attempts=3), NoProbe(), "small"), "supported"),
+        scripted("a", "b", "a"),
+        store,
+        Tally(),
+        accept,
+        Limits(max_new_tokens=10),
+        0,
+        Ledger(),
+    )
+    assert seen == [3]  # the vote is a; its last attempt is the third
 
 
 def test_an_unsupported_answer_is_tried_again_with_a_larger_context(store: Store) -> None:

@@ -36,4 +36,5 @@ def test_inflation_is_all_attempts_over_the_first() -> None:
 
     assert inflation([line(80, 20)]) == 1
     assert inflation([line(80, 20), line(80, 70)]) == 2.5
+    assert inflation([line(0, 0), line(80, 20)]) == 1  # the first call failed and cost nothing
     assert isnan(inflation([])) and isnan(inflation([line(0, 0)]))

@@ -7,10 +7,14 @@ from outlay.errors import ConfigError
 from outlay.generate.prompting import Prompting
 
 EXAMPLE = Example(
-    "e", question="What is 2 + 3?", references=("5",), choices=("yes", "no"), meta={"start": "2 + 3 ="}
+    "e",
+    question="What is 2 + 3?",
+    references=("5",),
+    choices=("yes", "no"),
+    meta={"cue": "2 + 3 =", "front": True},
 )
 OWN = PromptText(
-    user="{{ context }}|{{ question }}", system="Be brief.", prefill="{{ meta.start }}", max_new_tokens=9
+    user="{{ context }}|{{ question }}", system="Be brief.", prefill="{{ meta.cue }}", max_new_tokens=9
 )
 
 
@@ -40,7 +44,7 @@ def test_a_shown_chain_stands_between_two_turns_of_the_user() -> None:
 
 def test_worked_examples_come_before_the_question() -> None:
     turns = Prompting(shots=1).worked(OWN, [(EXAMPLE, "CTX")])
-    assert turns == [("user", "CTX|What is 2 + 3?"), ("assistant", "5")]
+    assert turns == [("user", "CTX|What is 2 + 3?"), ("assistant", "2 + 3 = 5")]
     prompt = Prompting(shots=1).prompt(OWN, EXAMPLE, "", turns, None)
     assert [role for role, _ in prompt.messages] == ["system", "user", "assistant", "user"]
 

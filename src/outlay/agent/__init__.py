@@ -32,14 +32,18 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """A check of the last attempt; its verdict becomes a ledger line."""
+    """A check of one attempt (by its number, from 1); its verdict becomes a ledger line."""
 
     kind: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end of a query. solved: its own stop rule fired; else the attempts, or the budget, ran out."""
+    """The end of a query. solved: its own stop rule fired; else the attempts, or the budget, ran out.
+
+    A rule that never judges (no retry, stop=none) ends as solved once it has an answer.
+    """
 
     answer: str | None
     solved: bool

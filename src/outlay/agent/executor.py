@@ -132,16 +132,16 @@ def _advance(
             raise ConfigError(
                 f"verifier '{action.kind}' is not to be had here; known: {', '.join(verifiers)}"
             )
-        last = one.trace.attempts[-1]
+        looked_at = one.trace.attempts[action.attempt - 1]
         line = Line(
             example_id=one.trace.query.id,
             line=len(one.trace.lines),
             kind="verify",
-            tier=last.tier,
-            attempt=last.attempt,
-            step=last.step,
-            answer=last.answer,
-            verdict=verifier.check(last),
+            tier=looked_at.tier,
+            attempt=looked_at.attempt,
+            step=looked_at.step,
+            answer=looked_at.answer,
+            verdict=verifier.check(looked_at),
             oracle=verifier.oracle,
             text=action.kind,
         )

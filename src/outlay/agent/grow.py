@@ -19,12 +19,14 @@ class Grow:
 
     def next(self, trace: Trace) -> Action:
         attempts = trace.attempts
-        step = attempts[-1].step if attempts else 0
+        step = max((line.step for line in attempts), default=0)
         action = self.policy.next(_at(trace, step))
         if isinstance(action, Stop) and attempts and step + 1 < trace.query.steps:
-            verdict = trace.verdict(attempts[-1].attempt, self.verifier)
+            given = [line for line in attempts if line.step == step and line.answer == action.answer]
+            judged = (given or attempts)[-1].attempt
+            verdict = trace.verdict(judged, self.verifier)
             if verdict is None:
-                return Verify(self.verifier)
+                return Verify(self.verifier, judged)
             if not verdict:
                 step += 1
                 action = self.policy.next(_at(trace, step))
@@ -32,7 +34,8 @@ class Grow:
 
 
 def _at(trace: Trace, step: int) -> Trace:
-    """The trace as if it had only been tried at one step; the probe was made before any."""
-    return replace(
-        trace, lines=tuple(line for line in trace.lines if line.kind == "probe" or line.step == step)
-    )
+    """The trace as if only one step had been tried. A probe is of the first; later it counts as made, not as tried."""
+    lines = [line for line in trace.lines if line.step == step]
+    if step > 0:
+        lines += [replace(line, attempt=0) for line in trace.lines if line.kind == "probe"]
+    return replace(trace, lines=tuple(lines))

@@ -4,12 +4,8 @@ The paper names both and gives no formula: every measure here is ours, as a name
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from outlay.context import Problem
-
-if TYPE_CHECKING:
-    pass
 
 Measure = Callable[[Problem], float]
 

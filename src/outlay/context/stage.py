@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from outlay.context.assemble import Context
 
-BLIND = ("full", "none", "lead", "shuffled")
-"""Selectors that look at no vector, so that none is made."""
-
 KEPT_BYTES = 2**28
 """Of units and their vectors kept for the other points of a sweep; the oldest go first, so documents without end stream."""
 UNIT_BYTES = 1000
@@ -101,8 +98,8 @@ class Stage:
     def problem(self, example: Example, budgets: Sequence[int], gold: bool = False) -> Problem:
         """One example's selection problem. gold: with the worth of a set of units under the references and facts."""
         cut = self._cut(example)
-        asked = () if self.selector.name in BLIND else queries(example, self.dataset)
-        blind = self.selector.name in BLIND
+        blind = getattr(self.selector, "blind", False)
+        asked = () if blind else queries(example, self.dataset)
         key = (example.document, self.unitizer, self.embedder, self.tokenizer, asked, blind)
         found = _kept(key, lambda: self._problem(example.document, cut, asked, blind))
         found = replace(found, budgets=tuple(budgets), seed=self.seed)
@@ -185,7 +182,7 @@ class _Counter:
         return 0
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def _cut(document: str, unitizer: Any, embedder: Any, tokenizer: str, counter: _Counter) -> Cut:
     from outlay.context.assemble import unit_costs
 

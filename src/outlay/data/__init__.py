@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 from outlay.errors import DataError
@@ -85,6 +86,12 @@ class Dataset:
             DataError: the file cannot be opened or is not in the format.
         """
         raise NotImplementedError
+
+    def may_exist(self) -> bool:
+        """Whether `path` is here, or could be a hub id (owner/name, and no folder `owner`)."""
+        where = Path(self.path or "").expanduser()
+        hub_id = str(self.path).count("/") == 1 and not where.suffix and not where.parent.exists()
+        return where.exists() or hub_id
 
     def examples(self, skipped: list[DataError] | None = None) -> Iterator[Example]:
         """The chosen split, at most `limit` examples; bad rows raise, or go to `skipped` under on_bad_row=skip.

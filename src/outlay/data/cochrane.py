@@ -41,6 +41,10 @@ class Cochrane(Dataset):
         max_new_tokens=192,
     )
 
+    def may_exist(self) -> bool:
+        """As for every data set; a prefix of the parallel files serves too."""
+        return super().may_exist() or Path(f"{self.path}.source").expanduser().is_file()
+
     def rows(self) -> Iterator[Example | DataError]:
         """The reviews of a file, a prefix of parallel files ("folder/test"), a folder, or the hub.
 

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -21,6 +21,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 CHUNK = 1 << 20  # characters read at a time from a JSON file
 
 _SETS = frozenset({"train", "training", "valid", "validation", "val", "dev"})
+_NAME = re.compile(r"[A-Za-z_][\w.|-]{0,39}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ESCAPED_BYTE = re.compile(
     "[\udc80-\udcff]"
@@ -195,7 +196,7 @@ def member(row: Any, name: str, kind: type | tuple[type, ...] = str) -> Any:
     if not isinstance(row, Mapping):
         raise DataError(f"is {kind_of(row)}, not an object with fields")
     if name not in row:
-        raise DataError(f"has no field '{name}'. {nearest(name, map(str, row))}")
+        raise DataError(f"has no field '{name}'. {nearest(name, named(row))}")
     value = row[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         wanted = " or ".join(
@@ -203,6 +204,12 @@ def member(row: Any, name: str, kind: type | tuple[type, ...] = str) -> Any:
         )
         raise DataError(f"field '{name}' is {kind_of(value)}, not {wanted}")
     return value
+
+
+def named(row: Iterable[Any]) -> list[str]:
+    """The keys that look like names. A file without a header has text of its first row as keys, which may be a
+    patient's, and no message may repeat that."""
+    return [str(key) for key in row if _NAME.fullmatch(str(key))][:40]
 
 
 def texts(row: Any, name: str) -> list[str]:
@@ -314,7 +321,8 @@ def _csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
                     raise DataError(f"{path}: the header {cells}")
                 repeated = {name for name in cells if cells.count(name) > 1}
                 if repeated:
-                    raise DataError(f"{path}: the header names {sorted(repeated)} twice")
+                    which = ", ".join(sorted(named(repeated))) or "a column"
+                    raise DataError(f"{path}: the header names {which} twice")
                 if bad := _ESCAPED_BYTE.search("".join(cells)):
                     raise DataError(f"{path}: {_not_utf8(ord(bad[0]) - 0xDC00)}")
                 header = cells

@@ -117,7 +117,9 @@ def _cell(row: Any, name: str, column: str) -> Any:
     if not isinstance(row, dict):
         raise DataError("is not an object with fields")
     if column not in row:
-        raise DataError(f"dataset.columns.{name}={column}: no such column. {nearest(column, map(str, row))}")
+        raise DataError(
+            f"dataset.columns.{name}={column}: no such column. {nearest(column, files.named(row))}"
+        )
     return row[column]
 
 

@@ -13,6 +13,8 @@ from outlay.schema import option
 if TYPE_CHECKING:
     from jinja2 import Template
 
+META = ("cue", "instruction")
+"""Of an example's meta, what a template may use: the rest describes how the example was made, gold's places included."""
 CARRY = "That was an earlier try, and it may be wrong. Solve the task again from the start.\n\n{{ user }}"
 
 
@@ -68,7 +70,7 @@ class Prompting:
             "question": example.question,
             "context": context,
             "choices": example.choices,
-            "meta": example.meta,
+            "meta": {name: example.meta[name] for name in META if name in example.meta},
         }
         user, prefill = _fill(text.user, fields), _fill(text.prefill, fields)
         messages = [("system", _fill(text.system, fields))] if text.system else []
@@ -85,7 +87,8 @@ class Prompting:
         turns: list[Message] = []
         for example, context in examples:
             asked = self.prompt(text, example, context, (), None)
-            turns += [asked.messages[-1], ("assistant", example.references[0])]
+            gap = " " if asked.prefill else ""
+            turns += [asked.messages[-1], ("assistant", asked.prefill + gap + example.references[0])]
         return turns
 
 

@@ -123,8 +123,10 @@ def complete(
                 (wanted_keys[at], identities[wanted[at].tier].get("model", ""), completion)
                 for at, completion in batch
             )
+            # Another process may have been first: its row is the one that stays, and the one that is used.
+            known |= store.get([wanted_keys[at] for at, _ in batch])
         for at, completion in batch:
-            known[wanted_keys[at]] = completion
+            known.setdefault(wanted_keys[at], completion)
         tokens = sum(completion.completion_tokens for _, completion in batch)
         tally.generated_tokens += tokens
         on_batch(len(batch), tokens)

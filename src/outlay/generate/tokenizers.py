@@ -1,5 +1,6 @@
 """Tokenizers by the name of their model, loaded once per process."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -9,7 +10,7 @@ from outlay.generate.weights import model_folder
 
 
 @cache
-def load_tokenizer(model: str) -> Any:
+def load_tokenizer(model: str, revision: str = "main") -> Any:
     """The fast tokenizer of a model (folder, hub id or package:NAME).
 
     Raises:
@@ -21,7 +22,7 @@ def load_tokenizer(model: str) -> Any:
     logging.disable_progress_bar()  # Outlay has its own; every model comes by here first
     folder = model_folder(model)
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder, revision=revision)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise GenerationError(
@@ -29,11 +30,19 @@ def load_tokenizer(model: str) -> Any:
         ) from error
 
 
-def count_tokens(model: str, texts: Sequence[str]) -> list[int]:
+@cache
+def tokenizer_hash(model: str, revision: str = "main") -> str:
+    """sha256 over the tokenizer itself: the same weights behind another one are another model."""
+    return hashlib.sha256(load_tokenizer(model, revision).backend_tokenizer.to_str().encode()).hexdigest()[
+        :16
+    ]
+
+
+def count_tokens(model: str, texts: Sequence[str], revision: str = "main") -> list[int]:
     """Tokens of each text, without special tokens."""
     if not texts:
         return []
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(model, revision)
     # The Rust tokenizer itself: no per-text Python objects, and no warning above the model's window.
     return [
         len(encoded.ids)

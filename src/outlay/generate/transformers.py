@@ -7,12 +7,12 @@ A row draws its random numbers from its own seed, so its text does not depend on
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from outlay.errors import GenerationError
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tier
-from outlay.generate.tokenizers import count_tokens, load_tokenizer
+from outlay.generate.tokenizers import count_tokens, load_tokenizer, tokenizer_hash
 from outlay.generate.weights import model_folder, weights_hash
 from outlay.schema import option
 
@@ -41,23 +41,32 @@ class Transformers:
         return (Tier(self.tier, self.price),)
 
     def identity(self, tier: str) -> Mapping[str, str]:
-        template = load_tokenizer(self.model).chat_template or ""
+        template = load_tokenizer(self.model, self.revision).chat_template or ""
         return {
             "model": self.model,
             "revision": self.revision,
-            "weights": weights_hash(model_folder(self.model)),
+            "weights": self._weights(),
             "dtype": str(_placement(self.device, self.dtype)[1]),
             "template": str(template),
+            "tokenizer": tokenizer_hash(self.model, self.revision),
         }
+
+    def _weights(self) -> str:
+        """The hash of local weights; of a hub id, the commit that its revision stands for now."""
+        folder = model_folder(self.model)
+        known = weights_hash(folder)
+        if known:
+            return known
+        return str(_load(self.model, self.revision, self.device, self.dtype).config._commit_hash or "")
 
     def window(self, tier: str) -> int:
         return int(_load(self.model, self.revision, self.device, self.dtype).config.max_position_embeddings)
 
     def count(self, texts: Sequence[str], tier: str) -> list[int]:
-        return count_tokens(self.model, texts)
+        return count_tokens(self.model, texts, self.revision)
 
     def render(self, prompt: Prompt, tier: str) -> str:
-        tokenizer = load_tokenizer(self.model)
+        tokenizer = load_tokenizer(self.model, self.revision)
         if not tokenizer.chat_template:
             raise GenerationError(
                 f"generator.model={self.model}: its tokenizer has no chat template. Use an instruct model"
@@ -68,7 +77,7 @@ class Transformers:
 
     def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         model = _load(self.model, self.revision, self.device, self.dtype)
-        tokenizer = load_tokenizer(self.model)
+        tokenizer = load_tokenizer(self.model, self.revision)
         texts = list(dict.fromkeys(request.text for request in requests))
         encoded = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
         ids = {text: one.ids for text, one in zip(texts, encoded, strict=True)}
@@ -125,7 +134,7 @@ def _placement(device: str, dtype: str) -> tuple[str, Any]:
     return device, getattr(torch, dtype)
 
 
-@cache
+@lru_cache(maxsize=2)  # a grid over models must not fill the memory with those it has left
 def _load(model: str, revision: str, device: str, dtype: str) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -184,7 +193,9 @@ def _decode(
                     for row in rows
                 ]
             )
-        ).to(device)
+        )
+        if device.type != "mps":  # which has no float64: there the draw is made on the CPU
+            draws = draws.to(device)
 
         ends = _end_tokens(model, tokenizer)
         made: list[list[int]] = [[] for _ in rows]
@@ -239,6 +250,8 @@ def _draw(logits: Any, sampling: Sampling, uniform: Any) -> Any:
 
     if sampling.temperature == 0:
         return logits.argmax(-1)
+    where = logits.device
+    logits = logits.to(uniform.device)
     weights = (logits / sampling.temperature).double().softmax(-1)  # float64: rounding must not move a draw
     order = None
     if sampling.top_p < 1:  # descending, so that the nucleus is a prefix
@@ -249,7 +262,7 @@ def _draw(logits: Any, sampling: Sampling, uniform: Any) -> Any:
         last = (cdf < sampling.top_p).sum(-1).clamp(max=cdf.shape[-1] - 1)
         total = cdf.gather(-1, last[:, None])[:, 0]
     picked = torch.searchsorted(cdf, (uniform * total)[:, None], right=True).clamp(max=cdf.shape[-1] - 1)
-    return picked[:, 0] if order is None else order.gather(-1, picked)[:, 0]
+    return (picked if order is None else order.gather(-1, picked))[:, 0].to(where)
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -261,7 +274,8 @@ def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
 def _stops(tokenizer: Any, made: list[int], stop: tuple[str, ...]) -> bool:
     if not stop:
         return False
-    text = tokenizer.decode(made)
+    # A token is a character at least, so a stop string that ends now lies within so many of the last ones.
+    text = tokenizer.decode(made[-max(map(len, stop)) - 4 :])
     return any(one in text for one in stop)
 
 

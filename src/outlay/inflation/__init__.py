@@ -29,9 +29,14 @@ def agreement(answers: Iterable[str | None]) -> float:
 
 
 def inflation(attempts: "Sequence[Line]") -> float:
-    """C_real / C_direct: all attempts' tokens over the first attempt's; nan where no attempt cost anything.
-
-    Of n samples in one request the first carries the prompt, so C_direct is one whole call.
-    """
-    direct = attempts[0].tokens if attempts else 0
+    """C_real / C_direct: all attempts' tokens over those of one call; nan where no attempt cost anything."""
+    direct = direct_tokens(attempts)
     return sum(line.tokens for line in attempts) / direct if direct else float("nan")
+
+
+def direct_tokens(attempts: "Sequence[Line]") -> int:
+    """C_direct: the first attempt that was billed, so that a failed call does not take its query out of the mean.
+
+    Of n samples in one request the first carries the prompt, so this is one whole call; 0 where none was billed.
+    """
+    return next((line.tokens for line in attempts if line.tokens), 0)

@@ -97,27 +97,36 @@ def run_metrics(
     }
     if any(one["correct"] is not None for one in predictions):
         right = np.array([bool(one["correct"]) for one in predictions], float)
-        each = ratio_of_means(tokens, right, resamples=resamples, seed=seed)
-        out["cost/per_correct"] = out["cost/tokens_total"] / correct if correct else float("inf")
-        out |= {"cost/per_correct_lo": each.lo, "cost/per_correct_hi": each.hi}
+        # Right answers a token have an interval also where a resample has none; its ends, inverted, are these.
+        each = ratio_of_means(right, tokens, resamples=resamples, seed=seed)
+        out |= {
+            "cost/per_correct": out["cost/tokens_total"] / correct if correct else float("inf"),
+            "cost/per_correct_lo": 1 / each.hi if each.hi else float("inf"),
+            "cost/per_correct_hi": 1 / each.lo if each.lo else float("inf"),
+        }
 
     ratios = column("inflation")
-    known = ratios[~np.isnan(ratios)]
-    if len(known):
-        solved = np.array([bool(one["solved"]) for one in predictions])[~np.isnan(ratios)]
-        mean, low, high = interval(known, resamples=resamples, seed=seed)
+    known = ~np.isnan(ratios)
+    if known.any():
+        solved = np.array([bool(one["solved"]) for one in predictions])
         real, direct = column("attempt_tokens"), column("direct_tokens")
+        parts = {
+            "mean": interval(ratios[known], resamples=resamples, seed=seed),
+            "ratio_of_means": ratio_of_means(real[known], direct[known], resamples=resamples, seed=seed),
+            "share_ge_2": interval((ratios[known] >= 2).astype(float), resamples=resamples, seed=seed),
+            "share_exhausted": interval((~solved[known]).astype(float), resamples=resamples, seed=seed),
+            "solved": interval(ratios[known & solved], resamples=resamples, seed=seed),
+            "exhausted": interval(ratios[known & ~solved], resamples=resamples, seed=seed),
+        }
+        for name, one in parts.items():
+            out |= {
+                f"inflation/{name}": one.value,
+                f"inflation/{name}_lo": one.lo,
+                f"inflation/{name}_hi": one.hi,
+            }
         out |= {
-            "inflation/mean": mean,
-            "inflation/mean_lo": low,
-            "inflation/mean_hi": high,
-            "inflation/ratio_of_means": float(np.nansum(real) / np.nansum(direct)),
-            "inflation/p50": float(np.percentile(known, 50)),
-            "inflation/p95": float(np.percentile(known, 95)),
-            "inflation/share_ge_2": float((known >= 2).mean()),
-            "inflation/share_exhausted": float((~solved).mean()),
-            "inflation/solved": float(known[solved].mean()) if solved.any() else float("nan"),
-            "inflation/exhausted": float(known[~solved].mean()) if (~solved).any() else float("nan"),
+            "inflation/p50": float(np.percentile(ratios[known], 50)),
+            "inflation/p95": float(np.percentile(ratios[known], 95)),
         }
     entropies = column("cbe")
     if not np.isnan(entropies).all():

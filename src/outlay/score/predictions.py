@@ -86,7 +86,7 @@ def predictions(
             "context": {"optimality": one.selection.optimality, **one.selection.info} if one else {},
             "solved": outcome.stop.solved,
             "attempt_tokens": sum(line.tokens for line in attempts),
-            "direct_tokens": attempts[0].tokens if attempts else 0,
+            "direct_tokens": inflation.direct_tokens(attempts),
             "cbe": inflation.branching_entropy(probes) if probes else None,
         }
         yield Prediction(public, numbers, reply)

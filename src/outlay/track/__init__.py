@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,9 +29,9 @@ class Tracking:
     name: ClassVar[str] = "local"
 
     def __post_init__(self) -> None:
-        if not self.experiment.strip() or set(self.experiment) & set('/\\:*?"<>|'):
+        if not re.fullmatch(r"\w[\w. -]*", self.experiment):
             raise ConfigError(
-                f"tracking.experiment={self.experiment!r} names a folder too; use letters, digits, - and _"
+                f"tracking.experiment={self.experiment!r} names a folder too: letters, digits, spaces, - _ and ."
             )
 
 
@@ -72,14 +73,18 @@ class TrackedRun:
     def artifact(self, path: Path, folder: str | None = None) -> None:
         self.client.log_artifact(self.run_id, str(path), folder)
 
-    def end(self, status: str = "FINISHED", error: BaseException | None = None) -> None:
-        """status: FINISHED, FAILED or KILLED."""
+    def end(
+        self, status: str = "FINISHED", error: BaseException | None = None, private: bool = False
+    ) -> None:
+        """status: FINISHED, FAILED or KILLED. private: of the error only its kind goes into the store."""
         if self.ended:
             return
         self.ended = True
-        if error is not None:
-            self.tags({"error": f"{type(error).__name__}: {error}"})
-        self.client.set_terminated(self.run_id, status)
+        try:
+            if error is not None:
+                self.tags({"error": type(error).__name__ + ("" if private else f": {error}")})
+        finally:
+            self.client.set_terminated(self.run_id, status)
 
 
 def start_run(
@@ -105,11 +110,6 @@ def start_run(
 def store_uri(tracking: Tracking, output_dir: Path) -> str:
     """The tracking store's address."""
     return tracking.uri or f"sqlite:///{output_dir.resolve() / 'mlflow.db'}"
-
-
-def prepare(tracking: Tracking, output_dir: Path) -> None:
-    """Make and migrate the store and the experiment, once, before any job fans out."""
-    _client(store_uri(tracking, output_dir), str(output_dir.resolve()), tracking.experiment)
 
 
 def ui_command(tracking: Tracking, output_dir: Path) -> str:
@@ -170,6 +170,11 @@ def _all_runs(client: Any, experiment_id: str) -> Any:
             return
 
 
+def _public(uri: str) -> str:
+    """The address without a password."""
+    return re.sub(r"//[^/@]*@", "//***@", uri)
+
+
 @cache
 def git_sha() -> str:
     """The commit of the checkout that holds this code, "+dirty" when edited; "" when it is an installed wheel."""
@@ -225,5 +230,5 @@ def _client(uri: str, output_dir: str, experiment: str) -> tuple[Any, str]:
     except Exception as error:  # SQLAlchemy's, the client's and the server's errors share no base
         first = str(error).strip().splitlines()[0]
         raise OutlayError(
-            f"tracking.uri={uri}: {first}. Give a reachable store, or tracking=local"
+            f"tracking.uri={_public(uri)}: {first.replace(uri, _public(uri))}. Give a reachable store, or tracking=local"
         ) from error

@@ -23,22 +23,23 @@ class Fixed:
 
     def next(self, trace: Trace, tier: str) -> Action:
         attempts = trace.attempts
-        left = self.max_attempts - len(attempts)
-        if attempts:
-            last = attempts[-1]
+        for (
+            attempt
+        ) in attempts:  # in order: a probe's samples, or several of one request, may be attempts too
+            if self.stop == "parse" and attempt.answer is not None:
+                return Stop(attempt.answer, solved=True)
             if self.stop == "gold":
-                verdict = trace.verdict(last.attempt, "gold")
+                verdict = trace.verdict(attempt.attempt, "gold")
                 if verdict is None:
-                    return Verify("gold")
+                    return Verify("gold", attempt.attempt)
                 if verdict:
-                    return Stop(last.answer, solved=True)
-            if self.stop == "parse" and last.answer is not None:
-                return Stop(last.answer, solved=True)
-            if self.stop == "vote" and _decided(trace, left):
-                return Stop(trace.vote(), solved=True)
-            if left <= 0:
-                answer = trace.vote() if self.stop == "vote" else trace.last_answer()
-                return Stop(answer, solved=self.stop == "none")
+                    return Stop(attempt.answer, solved=True)
+        left = max(0, self.max_attempts - len(attempts))
+        if self.stop == "vote" and attempts and _decided(trace, left):
+            return Stop(trace.vote(), solved=True)
+        if left == 0:
+            answer = trace.vote() if self.stop == "vote" else trace.last_answer()
+            return Stop(answer, solved=self.stop == "none" and answer is not None)
         return Attempt(tier, self.temperature, self.context if attempts else "fresh")
 
 

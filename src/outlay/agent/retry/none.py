@@ -15,6 +15,7 @@ class NoRetry:
     name: ClassVar[str] = "none"
 
     def next(self, trace: Trace, tier: str) -> Action:
-        if trace.attempts:
-            return Stop(trace.attempts[-1].answer, solved=True)
+        if trace.attempts:  # the first: with probe.reuse there are several
+            answer = trace.attempts[0].answer
+            return Stop(answer, solved=answer is not None)
         return Attempt(tier, self.temperature)

@@ -13,6 +13,7 @@ class Full:
 
     name: ClassVar[str] = "full"
     oracle: ClassVar[bool] = False
+    blind: ClassVar[bool] = True  # looks at no vector, so none is made
 
     def select(self, problem: Problem) -> list[Selection]:
         return [selection(range(len(problem.costs)), problem.costs) for _ in problem.budgets]

@@ -10,6 +10,7 @@ from outlay.context import Problem, Selection
 class Lead:
     name: ClassVar[str] = "lead"
     oracle: ClassVar[bool] = False
+    blind: ClassVar[bool] = True  # looks at no vector, so none is made
 
     def select(self, problem: Problem) -> list[Selection]:
         return [_lead(problem.costs.tolist(), budget) for budget in problem.budgets]

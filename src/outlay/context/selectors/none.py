@@ -11,6 +11,7 @@ from outlay.context.packing import selection
 class Nothing:
     name: ClassVar[str] = "none"
     oracle: ClassVar[bool] = False
+    blind: ClassVar[bool] = True  # looks at no vector, so none is made
 
     def select(self, problem: Problem) -> list[Selection]:
         return [selection((), problem.costs) for _ in problem.budgets]

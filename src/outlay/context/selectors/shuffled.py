@@ -13,6 +13,7 @@ class Shuffled:
 
     name: ClassVar[str] = "shuffled"
     oracle: ClassVar[bool] = False
+    blind: ClassVar[bool] = True  # looks at no vector, so none is made
 
     def select(self, problem: Problem) -> list[Selection]:
         import numpy as np
