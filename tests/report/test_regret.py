@@ -18,7 +18,6 @@ from outlay.report.regret import (
     PER_EXAMPLE,
     RANDOM,
     held_out_best,
-    mean_by_document,
     regret,
     regret_rows,
 )
@@ -42,7 +41,10 @@ def finished(folder: Path, selector: str, values: dict[str, float], budget: int 
     """A run whose examples have these accuracies."""
     own = folder / f"{selector}-{budget}-{len(list(folder.iterdir()))}"
     own.mkdir()
-    lines = [json.dumps({"id": one, "metrics": {"accuracy": value}}) for one, value in values.items()]
+    lines = [
+        json.dumps({"id": one, "document": one.partition("-q")[0], "metrics": {"accuracy": value}})
+        for one, value in values.items()
+    ]
     (own / "predictions.jsonl").write_text("\n".join(lines) + "\n")
     settings = {"dataset": "notes", "generator": "smollm2", **changes.get("choices", {})}
     known = [value for value in values.values() if value is not None]
@@ -105,10 +107,10 @@ def test_the_regret_interval_covers_the_truth(tmp_path):
 def test_documents_are_resampled_whole():
     values = np.repeat(np.arange(20) % 2, 5).astype(float)
     documents = [f"n{at // 5}" for at in range(100)]
-    clustered, naive = mean_by_document(values, documents), interval(values)
+    clustered, naive = interval(values, clusters=documents), interval(values)
     assert clustered.value == naive.value
     assert clustered.hi - clustered.lo > 1.8 * (naive.hi - naive.lo)  # sqrt(5) as wide
-    alone = mean_by_document(values, [str(at) for at in range(100)])
+    alone = interval(values, clusters=[str(at) for at in range(100)])
     assert alone.hi - alone.lo == pytest.approx(naive.hi - naive.lo, abs=0.03)
 
 

@@ -253,3 +253,16 @@ def test_holm_lies_between_raw_and_bonferroni_and_keeps_order(p: list[float]) ->
     assert (adjusted <= np.minimum(1, raw * len(p)) + 1e-15).all()
     order = np.argsort(raw, kind="stable")
     assert (np.diff(adjusted[order]) >= 0).all()
+
+
+def test_a_paired_difference_of_clusters_is_wider_and_agrees_with_its_p_value() -> None:
+    from outlay.score.statistics import paired_difference
+
+    first = np.repeat(np.arange(20) % 2, 5).astype(float)
+    documents = [at // 5 for at in range(100)]
+    loose, clustered = (
+        paired_difference(first, np.full(100, 0.3), clusters=groups) for groups in (None, documents)
+    )
+    assert clustered.value == pytest.approx(loose.value)
+    assert clustered.hi - clustered.lo > 1.8 * (loose.hi - loose.lo)
+    assert (clustered.p < 0.05) == (clustered.lo > 0) and loose.p <= clustered.p

@@ -7,14 +7,12 @@ documents, since several questions on one document stand or fall together.
 import csv
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outlay.report.tables import Point, by_dataset, headline, labels, varying
-from outlay.score.statistics import Estimate, ratio_of_means
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 ROUTERS = ("routed", "learned", "oracle")
 """Selectors that choose among others; all others are fixed."""
 
-DOCUMENT = {"notes": re.compile(r"-q\d+$"), "leval": re.compile(r"-\d+$")}
-"""Data sets with several examples on one document: what to cut from an example's id for the document's."""
 
 ALL = "all settings"
 PER_EXAMPLE = "best fixed per example"
@@ -116,7 +112,7 @@ def regret_rows(points: Sequence[Point]) -> list[Row]:
     """A row for each data set, setting and policy; where there are several settings, first those of all together."""
     rows: list[Row] = []
     for dataset, group in by_dataset(points).items():
-        settings = [one for one in _settings(group, DOCUMENT.get(dataset)) if _routes(one)]
+        settings = [one for one in _settings(group) if _routes(one)]
         if len(settings) > 1 and len({(*one.values, one.quality) for one in settings}) == 1:
             rows += _rows(dataset, _together(settings), settings)
         for one in settings:
@@ -131,7 +127,7 @@ def _routes(setting: Setting) -> bool:
 # ---------------------------------------------------------------- from points to aligned values
 
 
-def _settings(points: Sequence[Point], shared: re.Pattern[str] | None) -> list[Setting]:
+def _settings(points: Sequence[Point]) -> list[Setting]:
     """The points of one data set, grouped by everything but the selector."""
     groups: dict[str, list[Point]] = {}
     for point in points:
@@ -142,22 +138,23 @@ def _settings(points: Sequence[Point], shared: re.Pattern[str] | None) -> list[S
     for group in groups.values():
         own = labels(group[0])
         name = " · ".join(f"{key.partition('.')[2] or key} {own[key]}" for key in spoken if key in own)
-        settings.append(_setting(name or ALL, group, shared))
+        settings.append(_setting(name or ALL, group))
     return settings
 
 
-def _setting(name: str, points: Sequence[Point], shared: re.Pattern[str] | None) -> Setting:
+def _setting(name: str, points: Sequence[Point]) -> Setting:
     import numpy as np
 
     quality = _quality(points)
     names = _policies(points)
     scores = [_scores(point, quality.partition("/")[2]) for point in points]
+    document = _documents(points[0])
     ids = [one for one in scores[0] if all(not math.isnan(other.get(one, math.nan)) for other in scores)]
     return Setting(
         name,
         quality.partition("/")[2],
         {policy: np.array([score[one] for one in ids]) for policy, score in zip(names, scores, strict=True)},
-        tuple(shared.sub("", one) if shared else one for one in ids),
+        tuple(document[one] for one in ids),
         frozenset(policy for policy, point in zip(names, points, strict=True) if point.oracle),
     )
 
@@ -197,6 +194,13 @@ def _scores(point: Point, metric: str) -> dict[str, float]:
     return found
 
 
+def _documents(point: Point) -> dict[str, str]:
+    """Example id -> what names its document."""
+    with (Path(point.folder) / "predictions.jsonl").open(encoding="utf-8") as file:
+        rows = map(json.loads, file)
+        return {str(one["id"]): str(one.get("document") or one["id"]) for one in rows}
+
+
 def _together(settings: Sequence[Setting]) -> Setting:
     """All settings as one. A document under two budgets, or written twice from one case, stays one document."""
     import numpy as np
@@ -211,14 +215,6 @@ def _together(settings: Sequence[Setting]) -> Setting:
 
 
 # ---------------------------------------------------------------- figures of merit
-
-
-def mean_by_document(values: Any, documents: Sequence[str]) -> Estimate:
-    """The mean of (n,) values with its interval from resampling whole documents (a cluster bootstrap)."""
-    import numpy as np
-
-    _, of_row = np.unique(np.asarray(documents), return_inverse=True)
-    return ratio_of_means(np.bincount(of_row, weights=np.asarray(values, float)), np.bincount(of_row))
 
 
 def held_out_best(fixed: "np.ndarray", documents: Sequence[str]) -> "np.ndarray":
@@ -236,6 +232,8 @@ def held_out_best(fixed: "np.ndarray", documents: Sequence[str]) -> "np.ndarray"
 
 def _rows(dataset: str, whole: Setting, parts: Sequence[Setting]) -> list[Row]:
     import numpy as np
+
+    from outlay.score.statistics import interval
 
     names = whole.fixed
     fixed = np.stack([whole.values[name] for name in names])
@@ -264,7 +262,7 @@ def _rows(dataset: str, whole: Setting, parts: Sequence[Setting]) -> list[Row]:
         figures = {
             f"{name}{end}": bound
             for name, one in compared.items()
-            for end, bound in zip(("", "_lo", "_hi"), mean_by_document(one, whole.documents), strict=True)
+            for end, bound in zip(("", "_lo", "_hi"), interval(one, clusters=whole.documents), strict=True)
         }
         rows.append(
             Row(

@@ -145,8 +145,11 @@ def failures(ended: Sequence[Any]) -> None:
 def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     settings = [key for key in varying(points) if key != "dataset"] or ["selector", "retry"]
     quality = headline(points)
-    examples = int(points[0].metrics["data/examples"])
-    _title(console, f"{dataset}: what each setting bought ({examples} examples, 95 % intervals)")
+    examples, documents = (
+        int(points[0].metrics.get(f"data/{what}", 0)) for what in ("examples", "documents")
+    )
+    size = f"{examples} examples" + (f" on {documents} documents" if 0 < documents < examples else "")
+    _title(console, f"{dataset}: what each setting bought ({size}, 95 % intervals)")
     table = Table()
     for key in settings:
         table.add_column(SHORT.get(key, key), no_wrap=True)

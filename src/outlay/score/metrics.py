@@ -21,15 +21,18 @@ class Metrics:
     resamples: int = option(2000, least=100)  # of the bootstrap
 
 
-def _share(values: "np.ndarray", resamples: int, seed: int) -> tuple[float, float, float]:
+def _share(
+    values: "np.ndarray", documents: Sequence[str], resamples: int, seed: int
+) -> tuple[float, float, float]:
     """A mean and its bootstrap interval; where all answers are right, or all wrong, Clopper and Pearson's: resampling
     equal values would give an interval of no width."""
     from outlay.score.statistics import clopper_pearson, interval
 
     known = values[values == values]
     if len(known) and known.min() == known.max() and known[0] in (0.0, 1.0):
-        return clopper_pearson(int(known.sum()), len(known))
-    return interval(values, resamples=resamples, seed=seed)
+        cases = len({document for document, value in zip(documents, values, strict=True) if value == value})
+        return clopper_pearson(int(known[0]) * cases, cases)
+    return interval(values, resamples=resamples, seed=seed, clusters=documents)
 
 
 def run_metrics(
@@ -51,10 +54,11 @@ def run_metrics(
     from outlay.score.statistics import interval, ratio_of_means
 
     out: dict[str, float] = {}
+    documents = [one["document"] for one in predictions]
     names = dict.fromkeys(name for one in predictions for name in one["metrics"])
     for name in names:
         values = np.array([one["metrics"].get(name, np.nan) for one in predictions], float)
-        mean, low, high = _share(values, resamples, seed)
+        mean, low, high = _share(values, documents, resamples, seed)
         out |= {f"quality/{name}": mean, f"quality/{name}_lo": low, f"quality/{name}_hi": high}
 
     def column(key: str, rows: Sequence[Mapping[str, Any]] = predictions) -> "np.ndarray":
@@ -137,6 +141,7 @@ def run_metrics(
         "cache/misses": float(tally.misses),
         "cache/generated_tokens": float(tally.generated_tokens),
         "data/examples": float(len(predictions)),
+        "data/documents": float(len(set(documents))),
         "data/skipped_rows": float(skipped),
         "data/failed_calls": float(sum(bool(line["error"]) for line in lines)),
     }

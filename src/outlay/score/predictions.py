@@ -1,5 +1,6 @@
 """What a run says of each example: the lines of predictions.jsonl, and the numbers that its metrics are made of."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -64,6 +65,7 @@ def predictions(
         )
         public = {
             "id": example.id,
+            "document": _document(example),
             "prediction": outcome.stop.answer if exact else reply,
             "references": list(example.references),
             "correct": correct,
@@ -81,7 +83,10 @@ def predictions(
         }
         probes = [line.answer for line in trace.probes]
         numbers = {
-            **{key: public[key] for key in ("correct", "context_tokens", "tokens", "inflation", "metrics")},
+            **{
+                key: public[key]
+                for key in ("document", "correct", "context_tokens", "tokens", "inflation", "metrics")
+            },
             "document_tokens": one.document_tokens if one else 0,
             "context": {"optimality": one.selection.optimality, **one.selection.info} if one else {},
             "solved": outcome.stop.solved,
@@ -90,6 +95,14 @@ def predictions(
             "cbe": inflation.branching_entropy(probes) if probes else None,
         }
         yield Prediction(public, numbers, reply)
+
+
+def _document(example: Example) -> str:
+    """What names the document: examples with the same name share one, and their scores are not independent."""
+    if not example.document:
+        return example.id
+    named = example.meta.get("note")  # the same case, also where it is written in another way
+    return str(named) if named else hashlib.blake2b(example.document.encode(), digest_size=6).hexdigest()
 
 
 def line_numbers(line: Line) -> dict[str, Any]:

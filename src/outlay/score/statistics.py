@@ -35,26 +35,48 @@ class Difference(NamedTuple):
 # --- bootstrap ---------------------------------------------------------------------------------------------
 
 
-def interval(values: Any, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Estimate:
+def interval(
+    values: Any,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    clusters: Sequence[Any] | None = None,
+) -> Estimate:
     """The mean of (n,) values and its percentile bootstrap interval.
 
+    clusters: (n,) what each example belongs to, such as its document. Whole clusters are drawn then: several
+    questions on one document stand or fall together, and count as less than so many documents.
     All values equal give an interval of width 0; for a share of right answers near 0 or 1 use `clopper_pearson`.
     """
-    return _estimate(_mean, (values,), level, resamples, seed)
+    if clusters is None:
+        return _estimate(_mean, (values,), level, resamples, seed)
+    return _draws(_ratio, _sums_by_cluster(values, clusters), level, resamples, seed)[0]
 
 
 def paired_difference(
-    first: Any, second: Any, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    first: Any,
+    second: Any,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    clusters: Sequence[Any] | None = None,
 ) -> Difference:
     """Mean of first − second over examples that both runs answered, with its percentile bootstrap interval.
+
+    clusters: see `interval`.
 
     p is the smallest 1 − level at which the interval does not exclude 0, at least 1/(resamples + 1): it agrees
     with the interval. For right/wrong answers prefer `mcnemar`, which is exact.
     """
     import numpy as np
 
-    pairs = _together((first, second))
-    estimate, draws = _draws(_mean, (pairs[0] - pairs[1],), level, resamples, seed)
+    if len(first) != len(second):
+        raise ValueError(f"arrays of {len(first)}, {len(second)} examples cannot be paired")
+    gaps = np.asarray(first, float).reshape(-1) - np.asarray(second, float).reshape(-1)
+    if clusters is None:
+        estimate, draws = _draws(_mean, _together((gaps,)), level, resamples, seed)
+    else:
+        estimate, draws = _draws(_ratio, _sums_by_cluster(gaps, clusters), level, resamples, seed)
     if draws.size == 0:
         return Difference(*estimate, NAN)
     tail = min(np.sum(draws <= 0), np.sum(draws >= 0))
@@ -143,6 +165,16 @@ def _together(arrays: Sequence[Any]) -> "list[np.ndarray]":
         raise ValueError(f"arrays of {', '.join(str(c.size) for c in columns)} examples cannot be paired")
     keep = ~np.isnan(np.stack(columns)).any(axis=0)
     return [column[keep] for column in columns]
+
+
+def _sums_by_cluster(values: Any, clusters: Sequence[Any]) -> "list[np.ndarray]":
+    """(c,) sums and counts of the values in each cluster; nan is left out."""
+    import numpy as np
+
+    column = np.asarray(values, float).reshape(-1)
+    keep = ~np.isnan(column)
+    _, place = np.unique(np.asarray(clusters).astype(str)[keep], return_inverse=True)
+    return [np.bincount(place, weights=column[keep]), np.bincount(place).astype(float)]
 
 
 def _mean(values: "np.ndarray") -> Any:

@@ -25,6 +25,7 @@ from outlay.report.grid.runs import (
     UNITIZERS,
     Grid,
     aligned,
+    documents_of,
     grids,
     ordered,
     panel_metrics,
@@ -78,7 +79,12 @@ def _curve_row(grid: Grid, metric: str, unitizer: str, selector: str, budget: in
     run = grid.runs[unitizer, selector, budget]
     lead = grid.runs.get((unitizer, "lead", budget))
     pair = aligned([run, lead], metric) if lead is not None and selector != "lead" else None
-    against = paired_difference(pair[0][0], pair[0][1], resamples=RESAMPLES) if pair else (math.nan,) * 4
+    against = (math.nan,) * 4
+    if pair:
+        values, ids = pair
+        against = paired_difference(
+            values[0], values[1], resamples=RESAMPLES, clusters=documents_of(run.folder, ids)
+        )
     mean, low, high = (run.metrics.get(f"quality/{metric}{end}", math.nan) for end in ("", "_lo", "_hi"))
     examples = int(run.metrics["data/examples"])
     tokens = run.metrics.get("context/tokens_mean", math.nan)

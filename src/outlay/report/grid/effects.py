@@ -22,6 +22,7 @@ from outlay.report.grid.runs import (
     UNITIZERS,
     aligned,
     document_weights,
+    documents_of,
     grids,
     ordered,
     panel_metrics,
@@ -81,9 +82,8 @@ def effect_rows(points: Sequence[Point]) -> list[EffectRow]:
                     continue
                 values, ids = found
                 whole = variance_split(values.mean(axis=1).reshape(len(selectors), -1))
-                draws = (document_weights(grid.dataset, ids) @ values.T).reshape(
-                    RESAMPLES, len(selectors), -1
-                )
+                documents = documents_of(next(iter(runs.values())).folder, ids)
+                draws = (document_weights(documents) @ values.T).reshape(RESAMPLES, len(selectors), -1)
                 again = variance_split(draws)
                 rows += [
                     EffectRow(

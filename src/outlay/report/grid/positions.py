@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from outlay.data import Span
 from outlay.report.figures import COLORS
 from outlay.report.grid.drawing import panels, row_name, save, write_rows
-from outlay.report.grid.runs import BINS, SELECTORS, Grid, document_weights, grids, ordered
+from outlay.report.grid.runs import BINS, SELECTORS, Grid, document_weights, documents_of, grids, ordered
 from outlay.report.tables import Point
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _position_rows(
     import numpy as np
 
     kept = np.array([kept_by_place(spans, lengths[name]) for name, spans in found.items()])
-    draws = document_weights(grid.dataset, list(found)) @ kept
+    documents = documents_of(grid.runs[unitizer, selector, budget].folder, list(found))
+    draws = document_weights(documents) @ kept
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     return [
         PositionRow(

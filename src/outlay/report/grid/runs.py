@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay.report.regret import DOCUMENT
 from outlay.report.tables import Point, by_dataset, labels, varying
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ class Scores:
     ids: tuple[str, ...]
     metrics: Mapping[str, "np.ndarray"]
     context_tokens: "np.ndarray"
+    documents: Mapping[str, str]  # example id -> what names its document
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,21 @@ def read_scores(folder: str) -> Scores | None:
     with path.open(encoding="utf-8") as file:
         for line in file:
             one = json.loads(line)
-            rows.append((sys.intern(str(one["id"])), one["metrics"], one["context_tokens"]))
-    names = dict.fromkeys(name for _, metrics, _ in rows for name in metrics)
+            document = str(one.get("document") or one["id"])
+            rows.append(
+                (sys.intern(str(one["id"])), one["metrics"], one["context_tokens"], sys.intern(document))
+            )
+    names = dict.fromkeys(name for _, metrics, *_ in rows for name in metrics)
 
     def column(name: str) -> "np.ndarray":
-        values = (metrics.get(name) for _, metrics, _ in rows)
+        values = (metrics.get(name) for _, metrics, *_ in rows)
         return np.array([math.nan if value is None else value for value in values], float)
 
     return Scores(
-        tuple(name for name, _, _ in rows),
+        tuple(name for name, *_ in rows),
         {name: column(name) for name in names},
-        np.array([tokens for _, _, tokens in rows], float),
+        np.array([tokens for _, _, tokens, _ in rows], float),
+        {name: document for name, _, _, document in rows},
     )
 
 
@@ -161,12 +165,16 @@ def aligned(points: Sequence[Point], metric: str) -> "tuple[np.ndarray, list[str
     return np.array([[table[name] for name in ids] for table in tables]), ids
 
 
-def document_weights(dataset: str, ids: Sequence[str], seed: int = 0) -> "np.ndarray":
-    """(RESAMPLES, n) bootstrap weights that sum to 1 a row; the questions of one document are drawn together."""
+def documents_of(folder: str, ids: Sequence[str]) -> list[str]:
+    """What names the document of each example of a run."""
+    read = read_scores(folder)
+    return [read.documents[name] for name in ids] if read else list(ids)
+
+
+def document_weights(names: Sequence[str], seed: int = 0) -> "np.ndarray":
+    """(RESAMPLES, n) bootstrap weights that sum to 1 a row; the examples of one document are drawn together."""
     import numpy as np
 
-    shared = DOCUMENT.get(dataset)
-    names = [shared.sub("", name) if shared else name for name in ids]
     place = {name: at for at, name in enumerate(dict.fromkeys(names))}
     draws = np.random.default_rng(seed).multinomial(
         len(place), np.full(len(place), 1 / len(place)), size=RESAMPLES

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlay.report.grid.drawing import write_rows
-from outlay.report.grid.runs import RESAMPLES, aligned, grids, panel_metrics, read_scores
+from outlay.report.grid.runs import RESAMPLES, aligned, documents_of, grids, panel_metrics, read_scores
 from outlay.report.tables import Point, headline
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def saving_rows(points: Sequence[Point]) -> list[SavingRow]:
             if own is None or full is None or own.ids != full.ids or pair is None:
                 continue
             kept = ratio_of_means(own.context_tokens, full.context_tokens, resamples=RESAMPLES)
-            over = paired_difference(pair[0][0], pair[0][1], resamples=RESAMPLES)
+            values, ids = pair
+            over = paired_difference(
+                values[0], values[1], resamples=RESAMPLES, clusters=documents_of(run.folder, ids)
+            )
             ours, theirs = (
                 one.metrics["cost/tokens_prompt"] / one.metrics["data/examples"] for one in (run, whole)
             )

@@ -19,8 +19,16 @@ from outlay.report.grid.drawing import (
     spoken,
     write_rows,
 )
-from outlay.report.grid.runs import METRICS, REFERENCES, UNITIZERS, aligned, grids, ordered, shared_metrics
-from outlay.report.regret import DOCUMENT
+from outlay.report.grid.runs import (
+    METRICS,
+    REFERENCES,
+    UNITIZERS,
+    aligned,
+    documents_of,
+    grids,
+    ordered,
+    shared_metrics,
+)
 from outlay.report.tables import Point
 
 if TYPE_CHECKING:
@@ -66,7 +74,7 @@ def separation_rows(points: Sequence[Point]) -> list[SeparationRow]:
                         continue
                     values, ids = found
                     each = separations(values)
-                    held_out = _held_out(grid.dataset, ids)
+                    held_out = _held_out(documents_of(runs[0].folder, ids))
                     again = (
                         [float(separations(values[:, kept]).mean()) for kept in held_out]
                         if len(held_out) > 2
@@ -108,13 +116,12 @@ def separations(values: "np.ndarray") -> "np.ndarray":
     return found
 
 
-def _held_out(dataset: str, ids: Sequence[str]) -> "list[np.ndarray]":
+def _held_out(documents: Sequence[str]) -> "list[np.ndarray]":
     """For each document, the places of the other documents' examples."""
     import numpy as np
 
-    shared = DOCUMENT.get(dataset)
-    names = np.array([shared.sub("", name) if shared else name for name in ids])
-    return [np.flatnonzero(names != name) for name in dict.fromkeys(names.tolist())]
+    names = np.array(documents)
+    return [np.flatnonzero(names != name) for name in dict.fromkeys(documents)]
 
 
 def metric_separation(points: Sequence[Point], folder: Path) -> list[Path]:
