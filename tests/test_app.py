@@ -210,3 +210,17 @@ def test_points_that_share_a_composition_are_composed_alike() -> None:
     for point in plan:
         assert _compose_near(point, composed) == _compose(point)  # type: ignore[arg-type]
     assert 1 < len(composed) < len(plan)
+
+
+@pytest.mark.slow
+def test_a_sweep_without_its_store_says_so_in_one_line(tmp_path: Path) -> None:
+    done = outlay_command(
+        "-m", "tracking.uri=sqlite:////proc/nowhere/x.db", "selector=lead,mmr", cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("outlay: tracking.uri=") and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_preset_is_a_grid_from_python_too() -> None:
+    with pytest.raises(ConfigError, match="Add -m"):
+        outlay.run(["experiment=quickstart"])

