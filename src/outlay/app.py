@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from outlay import schema, sweep
+from outlay import __version__, schema, sweep
 from outlay.errors import ConfigError, OutlayError, nearest
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ def main() -> None:
     try:
         code = _command(sys.argv[1:])
     except OutlayError as error:
-        code = _say(error)
+        code = _say(error, str(error), error.exit_code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        code = _say(error, f"{where}{error.strerror or error}. Is there room, and may it be written?", 1)
+    except Exception as error:
+        code = _say(error, f"{type(error).__name__}: {' '.join(str(error).split())}", 1)
     except KeyboardInterrupt:
         print(
             "outlay: interrupted; what was generated is in the store and is used by the next run",
@@ -78,13 +84,20 @@ def _command(words: Sequence[str]) -> int:
     if words and words[0] in COMMANDS:
         return COMMANDS[words[0]](words[1:])
     if words and not words[0].startswith(("-", "+", "~")) and "=" not in words[0]:
+        if words[0] in schema.GROUPS:
+            raise ConfigError(
+                f"'{words[0]}' needs a choice: {words[0]}={schema.choices(words[0])[0]}, for example"
+            )
         raise ConfigError(f"unknown command '{words[0]}'. {nearest(words[0], COMMANDS)}")
+    if "--version" in words:
+        print(f"outlay {__version__}")
+        return 0
     signal.signal(signal.SIGTERM, _terminated)
     multirun = any(word in ("-m", "--multirun") for word in words)
     info = any(word.split("=")[0] in INFO_FLAGS for word in words)
     overrides = [word for word in words if not word.startswith("-") and ("=" in word or word.startswith("~"))]
     if not info:
-        _preflight(overrides, multirun)
+        _writable(_preflight(overrides, multirun))
     os.environ["OUTLAY_SWEEP_ID"] = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(2)}"
     _hydra_main()
     for error in _refused:
@@ -104,11 +117,15 @@ def _doctor(words: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor}
 
 
-def _say(error: OutlayError) -> int:
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+def _say(error: Exception, text: str, code: int) -> int:
+    if _traces():
         traceback.print_exception(error)
-    print(f"outlay: {error}", file=sys.stderr)
-    return error.exit_code
+    print(f"outlay: {text}", file=sys.stderr)
+    return code
+
+
+def _traces() -> bool:
+    return os.environ.get("OUTLAY_TRACES", os.environ.get("HYDRA_FULL_ERROR")) == "1"
 
 
 def _terminated(*_: object) -> None:
@@ -157,6 +174,9 @@ def _refusal(error: Exception, overrides: Sequence[str]) -> str:
                 f"unknown option '{key}'. {nearest(group, [*groups, *schema.Settings.__dataclass_fields__])}"
             )
     text = " ".join(str(error).split())
+    if "Ambiguous value" in text:
+        several = next(word for word in overrides if "," in word)
+        return f"{several}: several values make a grid. Add -m: outlay -m {' '.join(overrides)}"
     for word in overrides:
         key = word.partition("=")[0].lstrip("+~")
         group, _, rest = key.partition(".")
@@ -209,8 +229,27 @@ def _plan(overrides: Sequence[str]) -> list[list[str]]:
     return [[*point, "sweep=[]"] for point in points]
 
 
-def _preflight(overrides: Sequence[str], multirun: bool) -> None:
+def _writable(output_dir: Path) -> None:
+    """Refuse an output folder before the first run rather than after it.
+
+    Raises:
+        ConfigError: it cannot be made or written.
+    """
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output_dir):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"output_dir={output_dir}: {error.strerror}. Name a folder that can be written"
+        ) from error
+
+
+def _preflight(overrides: Sequence[str], multirun: bool) -> Path:
     """Compose and check every point before the first is paid for.
+
+    Returns:
+        The output folder.
 
     Raises:
         ConfigError: names the option, and the point where it is not the only one.
@@ -218,16 +257,16 @@ def _preflight(overrides: Sequence[str], multirun: bool) -> None:
     if not multirun:
         config = _compose(overrides)
         _refuse_grid(config, overrides)
-        _checked(config)
-        return
+        return Path(_checked(config).settings.output_dir)
     points = _plan(overrides)
     composed: dict[tuple[str, ...], DictConfig] = {}
     for at, point in enumerate(points):
         try:
-            _checked(_compose_near(point, composed))
+            parts = _checked(_compose_near(point, composed))
         except ConfigError as error:
             where = f" (point {at + 1} of {len(points)}: {' '.join(point[:-1])})" if len(points) > 1 else ""
             raise ConfigError(f"{error}{where}") from error
+    return Path(parts.settings.output_dir)
 
 
 def _refuse_grid(config: DictConfig, overrides: Sequence[str]) -> None:
@@ -276,6 +315,9 @@ def _checked(config: DictConfig) -> schema.Parts:
 def _hydra_main() -> None:
     import hydra
 
+    # Hydra prints errors in its own way and exits; asked for full ones it lets them pass, and `main` says them.
+    os.environ.setdefault("OUTLAY_TRACES", os.environ.get("HYDRA_FULL_ERROR", "0"))
+    os.environ["HYDRA_FULL_ERROR"] = "1"
     hydra.main(version_base="1.3", config_path=str(schema.conf_dir()), config_name="config")(_job)()
 
 
@@ -299,7 +341,7 @@ def _job(config: DictConfig) -> Ended:
             oracle=result.oracle,
         )
     except Exception as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        if _traces():
             traceback.print_exc()
         message = str(error) if isinstance(error, OutlayError) else f"{type(error).__name__}: {error}"
         ended = Ended(

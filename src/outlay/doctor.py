@@ -46,7 +46,7 @@ def doctor(output_dir: Path) -> None:
             "vLLM",
             "installed"
             if importlib.util.find_spec("vllm")
-            else "not installed: generator=vllm would answer faster",
+            else "not installed; no generator of this version uses it yet",
         ),
         (
             "cache",

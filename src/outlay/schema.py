@@ -350,4 +350,5 @@ def _siblings(path: str | None) -> str:
     if not where.parent.is_dir():
         return f"there is no folder {where.parent}"
     names = [one.name for one in where.parent.iterdir() if not one.name.startswith(".")]
-    return f"no such file. {nearest(where.name, names) if len(names) < 40 else ''}".rstrip()
+    close = nearest(where.name, names)
+    return f"no such file. {close}" if close.startswith("Did") else "no such file"

@@ -105,7 +105,7 @@ def test_a_hub_row():
         ({"source": "a\n"}, r"its summaries 'test\.target' are not beside it"),
         ({"source": "", "target": ""}, "holds no records"),
         ({"source": "a\nb\n", "target": "a\n\n"}, r"test\.source: line 2: the reference is empty"),
-        ({"source": "a\n\n", "target": "a\nb\n"}, "example test-1: the document is empty"),
+        ({"source": "a\n\n", "target": "a\nb\n"}, "the document is empty"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, sides, message):

@@ -137,7 +137,7 @@ def test_bad_cells(tmp_path, change, options, message):
 @pytest.mark.parametrize("text", ["", " ", "\n \n"])
 def test_an_empty_document_is_named(tmp_path, text):
     (tmp_path / "a.jsonl").write_text(json.dumps({"document": text}))
-    with pytest.raises(DataError, match="example a-1: the document is empty"):
+    with pytest.raises(DataError, match="record 1 \\(example a-1\\): the document is empty"):
         list(Table(path=str(tmp_path / "a.jsonl"), split="all").examples())
 
 

@@ -37,6 +37,7 @@ def metrics(rows: list[dict[str, Any]]) -> dict[str, float]:
         "usd": 0.0,
         "latency_s": 0.5,
         "error": "",
+        "finish_reason": "stop",
         "tokens": 100,
     }
     return run_metrics(rows, [line] * len(rows), Tally(), 0, 2000, 0)

@@ -102,18 +102,17 @@ class Dataset:
         return islice(self._checked(skipped if skipped is not None else []), self.limit)
 
     def _checked(self, skipped: list[DataError]) -> Iterator[Example]:
-        for row in self.rows():
+        for number, row in enumerate(self.rows(), start=1):
             if isinstance(row, Example):
                 problem = _unusable(row, self.has_document)
                 if problem is None:
                     if self.split in ("all", row.split):
                         yield row
                     continue
-                row = DataError(f"{self.path or self.name}: example {row.id}: {problem}")
+                row = DataError(f"{self.path or self.name}: record {number} (example {row.id}): {problem}")
             if self.on_bad_row == "error":
-                raise DataError(
-                    f"{row}. Mend the row, or pass dataset.on_bad_row=skip to count and leave it out"
-                )
+                said = str(row) if str(row).endswith(("?", ".")) else f"{row}."
+                raise DataError(f"{said} Mend the row, or count and leave it out: dataset.on_bad_row=skip")
             skipped.append(row)
 
 

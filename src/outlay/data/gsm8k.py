@@ -23,7 +23,7 @@ class Gsm8k(Dataset):
     has_document: ClassVar[bool] = False
     prompt: ClassVar[PromptText] = PromptText(
         user='{{ question }}\n\nThink step by step. End with "The answer is N", where N is a number.',
-        max_new_tokens=160,
+        max_new_tokens=256,
     )
 
     def rows(self) -> Iterator[Example | DataError]:

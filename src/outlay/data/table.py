@@ -42,6 +42,7 @@ class Columns:
 class Table(Dataset):
     """A file of one example per row, or per line of JSON. Text columns are sent as they are."""
 
+    split: str = option("all", choices=("train", "tune", "test", "all"))
     query: str = option("template", choices=("question", "template", "centroid", "reference"))
     columns: Columns = field(default_factory=Columns)
     answer: str = option("text", choices=tuple(_ASK))  # type: ignore[misc]

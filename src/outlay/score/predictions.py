@@ -117,6 +117,7 @@ def line_numbers(line: Line) -> dict[str, Any]:
         "latency_s",
         "error",
         "tokens",
+        "finish_reason",
     )
     return {name: getattr(line, name) for name in names}
 
