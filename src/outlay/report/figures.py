@@ -72,14 +72,9 @@ def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", linewidth=0.4, alpha=0.6)
-        # Below the axes: inside, it would hide points.
-        axis.legend(
-            frameon=False,
-            fontsize=9,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.15),
-            ncols=min(4, len(shown)),
-        )
+        # Below the axes, as many in a row as there is room for: inside, it would hide points.
+        columns = max(1, min(4, 60 // (max(map(len, shown)) + 6)))
+        axis.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=columns)
     if legend(points):
         figure.supxlabel("\n".join(legend(points)), fontsize=8, color="#555555")
     written = [folder / f"quality_over_cost.{ending}" for ending in ("png", "svg")]
