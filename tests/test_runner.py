@@ -130,3 +130,17 @@ def test_a_run_reads_like_what_it_did() -> None:
         "smollm2 · fixed to gold · arithmetic",
         "full · smollm2 · notes",
     }
+
+
+def test_the_routers_choice_follows_known_front_loading_and_redundancy(own_cache: Path) -> None:
+    def chosen(selector: str, *words: str) -> int:
+        one = ["dataset.task=summary", "dataset.query=template", "dataset.limit=16", "dataset.split=all"]
+        routed = stage(*one, "selector=routed", *words)
+        return sum(
+            routed.contexts(example)[0].selection.choice == selector for example in routed.dataset.examples()
+        )
+
+    late, early = (chosen("lead", f"dataset.front_loading={share}", "budget.tokens=96") for share in (0, 1))
+    assert late + 4 < early
+    once, often = (chosen("rcd", f"dataset.redundancy={share}", "budget.tokens=1024") for share in (0, 1))
+    assert once < often
