@@ -18,6 +18,10 @@ REFUSED = ("full", "learned", "oracle")
 class Oracle:
     """The candidate with the largest `problem.utility`; ties go to the cheaper, then to the earlier candidate.
 
+    The worth of a context is the share of gold facts in it, or its ROUGE-1 (`score.quality.context_worth`): the metric
+    that a run with generator=extract leads with. Of a model's answers it is the best context, not the best answer;
+    there regret.csv's "best fixed per example" is the bound.
+
     `choice` of a selection names the candidate, `info` holds worth_<candidate> for each. A worth that is undefined
     (an example without gold of its kind) counts as 0.
     """
