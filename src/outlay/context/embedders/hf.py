@@ -99,9 +99,10 @@ def _load(model: str, revision: str, device: str) -> Any:
     # It reports that a bare transformer gets mean pooling, which is meant.
     logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
     from sentence_transformers import SentenceTransformer
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
+    from outlay.models import quiet
+
+    quiet()
     try:
         return SentenceTransformer(
             str(folder) if folder.is_dir() else model,

@@ -1,4 +1,4 @@
-"""From the name of a model to a folder with safetensors and a tokenizer.
+"""From the name of a model to what is loaded from it; the only module that imports transformers by itself.
 
 A name is a local folder, a hub id, or `package:NAME`: weights that a Python package carries as GGUF, converted
 once to safetensors in the cache, so that every engine reads the same numbers. Nothing is unpickled.
@@ -12,8 +12,10 @@ import json
 import shutil
 import sys
 import tempfile
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from outlay.cache import cache_dir
 from outlay.errors import GenerationError, nearest
@@ -96,9 +98,8 @@ def _converted(package: str) -> Path:
 def _convert(source: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    quiet()
     folder_of, file = str(source.parent), source.name
     tokenizer = AutoTokenizer.from_pretrained(folder_of, gguf_file=file)
     with contextlib.redirect_stderr(io.StringIO()):  # its progress bar knows no switch
@@ -108,3 +109,83 @@ def _convert(source: Path, folder: Path) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "outlay.json").write_text(json.dumps({"source": source.name, "bytes": source.stat().st_size}))
+
+
+@cache
+def load_tokenizer(model: str, revision: str = "main") -> Any:
+    """The fast tokenizer of a model (folder, hub id or package:NAME).
+
+    Raises:
+        GenerationError: it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    quiet()
+    folder = model_folder(model)
+    try:
+        return AutoTokenizer.from_pretrained(folder, revision=revision)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0].rstrip(".")
+        raise GenerationError(
+            f"tokenizer of {model}: {first}. Give a folder that holds tokenizer.json"
+        ) from error
+
+
+@cache
+def tokenizer_hash(model: str, revision: str = "main") -> str:
+    """sha256 over the tokenizer itself: the same weights behind another one are another model."""
+    return hashlib.sha256(load_tokenizer(model, revision).backend_tokenizer.to_str().encode()).hexdigest()[
+        :16
+    ]
+
+
+def count_tokens(model: str, texts: Sequence[str], revision: str = "main") -> list[int]:
+    """Tokens of each text, without special tokens."""
+    if not texts:
+        return []
+    tokenizer = load_tokenizer(model, revision)
+    # The Rust tokenizer itself: no per-text Python objects, and no warning above the model's window.
+    return [
+        len(encoded.ids)
+        for encoded in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    ]
+
+
+def placement(device: str, dtype: str) -> tuple[str, Any]:
+    import torch
+
+    if device == "auto":
+        device = (
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
+    if dtype == "auto":  # bfloat16 only where the hardware computes in it; most CPUs emulate it slowly
+        native = device == "cuda" and torch.cuda.is_bf16_supported()
+        dtype = "bfloat16" if native else "float32"
+    return device, getattr(torch, dtype)
+
+
+@lru_cache(maxsize=2)  # a grid over models must not fill the memory with those it has left
+def load_causal(model: str, revision: str, device: str, dtype: str) -> Any:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    where, kind = placement(device, dtype)
+    folder = model_folder(model)
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(
+            folder, revision=revision, dtype=kind, use_safetensors=True
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise GenerationError(
+            f"generator.model={model}: {first}. Give a folder with config.json and *.safetensors, or a hub id"
+        ) from error
+    model_on_device: Any = loaded
+    return model_on_device.to(where).eval()
+
+
+def quiet() -> None:
+    """No progress bars of transformers: Outlay has its own."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
