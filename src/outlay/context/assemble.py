@@ -138,7 +138,7 @@ def _cut(
 def _joined(document: str, spans: Iterable[Span]) -> tuple[str, tuple[Span, ...]]:
     """The text of spans in any order, and the tight spans that make it up."""
     tight: list[Span] = []
-    for start, end in _merged(spans):
+    for start, end in merged_spans(spans):
         piece = document[start:end]
         end -= len(piece) - len(piece.rstrip())
         start += len(piece) - len(piece.lstrip())
@@ -147,7 +147,8 @@ def _joined(document: str, spans: Iterable[Span]) -> tuple[str, tuple[Span, ...]
     return _GAP.join(document[start:end] for start, end in tight), tuple(tight)
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def merged_spans(spans: Iterable[Span]) -> list[Span]:
+    """The spans in document order; those that overlap or touch are one."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:

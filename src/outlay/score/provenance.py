@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outlay.context.assemble import merged_spans
 from outlay.data import Span
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def link(text: str, document: str, spans: Sequence[Span], embed: Embed) -> list[
     said = sentence_spans(text)
     sources = [
         (start + first, start + last)
-        for start, end in _merged(spans)
+        for start, end in merged_spans(spans)
         for first, last in sentence_spans(document[start:end])
     ]
     if not said or not sources:
@@ -68,13 +69,3 @@ def sentence_spans(text: str) -> list[Span]:
         if start < end:
             found.append((start, end))
     return found
-
-
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
