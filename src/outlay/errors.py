@@ -24,6 +24,10 @@ class GenerationError(OutlayError):
     """A model, server or store that cannot answer."""
 
 
+class SpendLimitReached(GenerationError):
+    """The next call would pass the limit on what a command may pay. What was answered is kept; the run can go on."""
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """A sentence that names the closest valid choice, or all of them."""
     known = sorted(choices)

@@ -19,11 +19,13 @@ from outlay.cache import cache_dir
 from outlay.context.stage import Sent, Stage
 from outlay.data import Example
 from outlay.errors import DataError, OutlayError
-from outlay.generate import Message, Prompt, Tally
+from outlay.generate import FRESH, Earlier, Message, Prompt, Tally
 from outlay.generate.prompting import Prompting
+from outlay.generate.spend import Spend
 from outlay.generate.store import Store
 from outlay.progress import Progress
-from outlay.schema import Parts
+from outlay.routers import Setting
+from outlay.schema import Parts, component
 from outlay.score.match import is_exact, matches, parse
 from outlay.sweep import config_hash, flat
 
@@ -99,7 +101,7 @@ def run_point(
         log.info("run %s (%s) starts", name, tracked.run_id)
         try:
             tracked.params(_params(config, choices))
-            metrics, oracle = _run(parts, folder, name, choices)
+            metrics, oracle = _run(parts, folder, name, choices, tags.get("sweep_id") or tracked.run_id)
             result = Result(name, tracked.run_id, folder, metrics, config, oracle)
             tracked.metrics(metrics)
             tracked.tags(
@@ -138,8 +140,10 @@ def run_name(parts: Parts) -> str:
     return " · ".join(words)
 
 
-def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str]) -> tuple[dict[str, float], bool]:
-    """The flow; files are written chunk by chunk."""
+def _run(
+    parts: Parts, folder: Path, name: str, choices: Mapping[str, str], account: str
+) -> tuple[dict[str, float], bool]:
+    """The flow; files are written chunk by chunk. account: whose spend limit the run draws on."""
     import pyarrow.parquet as pq
 
     from outlay.report import examples
@@ -159,9 +163,10 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str]) -> t
             (folder / "predictions.jsonl").open("w", encoding="utf-8") as prediction_file,
             Progress(name, parts.dataset.limit, parts.settings.verbose) as progress,
         ):
-            policy = _policy(parts)
             stage = _stage(parts)
             shots = _shots(stage, parts)
+            spend = Spend(parts.spend_limit, parts.generator.tiers, store, account)
+            policy, fitted = _fitted(_policy(parts), stage, shots, parts, store, spend, progress)
             for chunk in _chunks(parts.dataset.examples(skipped)):
                 sent = [stage.contexts(example) if stage else [] for example in chunk]
                 ledger = Ledger()
@@ -176,6 +181,7 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str]) -> t
                     parts.settings.seed,
                     ledger,
                     progress,
+                    spend,
                 )
                 lines = scored(ledger.lines, _scorer(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
@@ -195,7 +201,9 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str]) -> t
             + (f" ({len(skipped)} bad rows were skipped)" if skipped else "")
             + ". Use dataset.split=all or another file"
         )
-    metrics = run_metrics(rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed)
+    metrics = fitted | run_metrics(
+        rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed
+    )
     written = pq.read_table(folder / "ledger.parquet", columns=["prompt_tokens", "completion_tokens"])
     ledger_tokens = sum(sum(column.to_pylist()) for column in written.columns)
     bill = sum(row["tokens"] for row in rows)
@@ -213,11 +221,63 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str]) -> t
 
 
 def _policy(parts: Parts) -> Policy:
-    policy: Policy = parts.router.policy(
-        parts.retry, parts.probe, [tier.name for tier in parts.generator.tiers]
+    setting = Setting(
+        retry=parts.retry,
+        probe=parts.probe,
+        tiers=parts.generator.tiers,
+        embed=lambda texts: _embedder(parts).embed(texts, [])[0],
+        max_new_tokens=_limits(parts).max_new_tokens,
+        seed=parts.settings.seed,
     )
+    policy: Policy = parts.router.policy(setting)
     grows = getattr(parts.budget, "verifier", None)  # a budget that answers decide
     return Grow(policy, grows) if grows else policy
+
+
+def _embedder(parts: Parts) -> Any:
+    """Vectors that are comparable across texts, for policies that learn from the question."""
+    return component("embedder", "minilm") if parts.embedder.name == "tfidf" else parts.embedder
+
+
+def _fitted(
+    policy: Policy,
+    stage: Stage | None,
+    shots: Sequence[Message],
+    parts: Parts,
+    store: Store,
+    spend: Spend,
+    progress: Progress,
+) -> tuple[Policy, dict[str, float]]:
+    """The policy, fitted where it learns, and what that cost: it explores the train and tune splits, scored by gold."""
+    explore = getattr(policy, "explore", None)
+    if explore is None:
+        return policy, {}
+    ledger, tally = Ledger(), Tally()
+    for split in ("train", "tune"):
+        data = replace(parts.dataset, split=split, limit=parts.dataset.fit_limit)
+        for chunk in _chunks(data.examples([])):
+            sent = [stage.contexts(example) if stage else [] for example in chunk]
+            execute(
+                _tasks(chunk, sent, shots, parts),
+                explore(),
+                parts.generator,
+                store,
+                tally,
+                _verifiers(chunk, sent, parts),
+                _limits(parts),
+                parts.settings.seed,
+                part := Ledger(),
+                lambda finished, rows, tokens: progress(0, rows, tokens),
+                spend,
+            )
+            ledger.lines += scored(part.lines, _scorer(chunk, parts))
+            ledger.queries |= part.queries
+    log.info("fitted on %d queries, %d tokens", len(ledger.queries), ledger.tokens)
+    return policy.fit(ledger), {
+        "fit/queries": float(len(ledger.queries)),
+        "fit/tokens": float(ledger.tokens),
+        "fit/usd": ledger.usd,
+    }
 
 
 def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
@@ -259,16 +319,18 @@ def _tasks(
     def task(example: Example, each: Sequence[Sent]) -> Task:
         contexts = [one.context.text for one in each] or [""]
 
-        def prompt(shown: str | None, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int) -> Prompt:
             prompting: Prompting = parts.prompt
             return prompting.prompt(text, example, contexts[step], shots, shown)
 
         def read(reply: str) -> str | None:
             return parse(reply, parts.dataset.answer, example.choices, parts.prompt.answer_pattern)
 
-        (prompt_tokens,) = parts.generator.count([parts.generator.render(prompt(None, 0), tier)], tier)
+        (prompt_tokens,) = parts.generator.count([parts.generator.render(prompt(FRESH, 0), tier)], tier)
         context_tokens = each[0].context.tokens if each else 0
-        query = Query(example.id, example.question, context_tokens, prompt_tokens, len(contexts))
+        query = Query(
+            example.id, example.question, context_tokens, prompt_tokens, len(contexts), example.split
+        )
         return Task(query, prompt, read)
 
     return [task(example, each) for example, each in zip(chunk, sent, strict=True)]

@@ -58,7 +58,10 @@ GROUPS = {
 """Each group and the package that its components live in: nothing else is built from a config."""
 
 
-SHARED = {"selector": "outlay.context.pins.Retention"}
+SHARED = {
+    "selector": "outlay.context.pins.Retention",
+    "generator": "outlay.generate.spend.SpendLimit",
+}
 """Options that every choice of a group has, whatever else it has; a component of their own."""
 
 
@@ -79,6 +82,7 @@ class Parts:
     metrics: Any
     tracking: Any
     retention: Any  # the selector's pins
+    spend_limit: Any  # the generator's
     settings: Settings
 
 
@@ -127,11 +131,13 @@ def build(config: Mapping[str, Any]) -> Parts:
     settings = _checked(Settings, {key: value for key, value in config.items() if key not in GROUPS}, "")
     nodes = {group: dict(config[group]) for group in GROUPS}
     shared = {
-        name: nodes["selector"].pop(name) for name in _shared_names("selector") if name in nodes["selector"]
+        group: {name: nodes[group].pop(name) for name in _shared_names(group) if name in nodes[group]}
+        for group in SHARED
     }
     parts = Parts(
         **{group: build_one(group, node) for group, node in nodes.items()},
-        retention=build_one("selector", {"_target_": SHARED["selector"], **shared}),
+        retention=build_one("selector", {"_target_": SHARED["selector"], **shared["selector"]}),
+        spend_limit=build_one("generator", {"_target_": SHARED["generator"], **shared["generator"]}),
         settings=settings,
     )
     check_combination(parts)

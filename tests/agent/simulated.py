@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from outlay.generate import Completion, Price, Prompt, Request, Tier
+from outlay.generate.spend import Spend
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Simulated:
     def render(self, prompt: Prompt, tier: str) -> str:
         return "\n".join(f"{role}: {text}" for role, text in prompt.messages)
 
-    def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
+    def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         self.asked.extend(requests)
         for first in range(0, len(requests), self.batch):
             yield [

@@ -18,8 +18,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """n samples at an answer in one request. context: fresh, or carry (the last chain is shown).
+    """n samples at an answer in one request.
 
+    context: fresh; carry (a chain is shown as one's own), other (as someone else's), reflect (with what `Verify("reflect")`
+    wrote about it). shown: the chain; None takes the last attempt's, so that the first attempt is always fresh.
     step: which of the query's contexts is sent, where a budget escalates; 0 is the smallest.
     """
 
@@ -28,14 +30,17 @@ class Attempt:
     context: str = "fresh"
     n: int = 1
     step: int = 0
+    shown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """A check of one attempt (by its number, from 1); its verdict becomes a ledger line."""
+    """A check of one attempt (by its number, from 1); its verdict becomes a ledger line. tier: of a check that costs
+    a call, where it is not the verifier's own choice."""
 
     kind: str
     attempt: int
+    tier: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,15 @@ Action = Probe | Attempt | Verify | Stop
 
 
 class Policy(Protocol):
-    """Decides; knows nothing of batches, caches, budgets or prices."""
+    """Decides; knows nothing of batches, caches or budgets.
+
+    A policy that learns has one method more, `explore() -> Policy`: what is run on the train and tune splits, so that
+    `fit` gets the ledger it learns from. Without it, `fit` is never called.
+    """
 
     def fit(self, ledger: "Ledger") -> Self:
-        """Learn from the train split's ledger; a policy that learns nothing returns itself."""
+        """Learn from scored lines of the train split and choose thresholds on the tune split (`Ledger.queries` says
+        which query is of which); a policy that learns nothing returns itself."""
 
     def next(self, trace: "Trace") -> Action:
         """The next action for one query, from its lines so far."""

@@ -1,7 +1,7 @@
 """The ledger: one line per call made or tried, failures included. Its sum is the bill."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ class Line:
 
     example_id: str
     line: int  # position in the query's trace, from 0
-    kind: str  # probe | attempt | verify
+    kind: str  # probe | attempt | verify; a call that failed and was tried again has finish_reason "retried"
     tier: str = ""
     attempt: int = 0  # from 1; 0 for a sample that is not an attempt
     sample: int = 0  # index on its stream
-    context: str = "fresh"  # fresh | carry | reflect
+    context: str = "fresh"  # fresh | carry | other | reflect
     step: int = 0  # which of the query's contexts was sent; 0 is the smallest
     seed: int = 0  # of the row's own random numbers
     temperature: float = 0.0
@@ -31,13 +31,16 @@ class Line:
     cost_units: float = 0.0
     usd: float = 0.0
     latency_s: float = 0.0
-    finish_reason: str = ""
+    finish_reason: str = ""  # stop | length | refused | error | retried
+    logprob: float | None = None  # mean over the reply's tokens, in nats
     answer: str | None = None  # normalised; None where nothing could be parsed
+    verifier: str = ""  # of a verify line
+    confidence: float | None = None  # the verifier's, from 0 to 1
     verdict: bool | None = None
     oracle: bool = False  # a verdict that read gold
     score: float | None = None  # joined after the run
     error: str = ""
-    text: str = ""  # the reply; a verify line names its verifier
+    text: str = ""  # the reply
 
     @property
     def tokens(self) -> int:
@@ -53,6 +56,7 @@ class Query:
     context_tokens: int  # of the first step
     prompt_tokens: int  # of a fresh prompt at the first step
     steps: int = 1  # contexts of growing budget that it may be answered with
+    split: str = "test"
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Trace:
 
     @property
     def probes(self) -> list[Line]:
-        return [line for line in self.lines if line.kind == "probe"]
+        return [line for line in self.lines if line.kind == "probe" and line.finish_reason != "retried"]
 
     @property
     def attempts(self) -> list[Line]:
@@ -76,11 +80,27 @@ class Trace:
         return sum(line.tokens for line in self.lines)
 
     def verdict(self, attempt: int, verifier: str) -> bool | None:
-        """What a verifier said of an attempt; None if it has not looked at it."""
+        """What a verifier said of an attempt; None if it has not looked at it, or could not tell."""
+        return next((line.verdict for line in self._checks(attempt, verifier)), None)
+
+    def checked(self, attempt: int, verifier: str) -> bool:
+        """Whether a verifier has looked at an attempt."""
+        return any(True for _ in self._checks(attempt, verifier))
+
+    def confidence(self, attempt: int, verifier: str) -> float | None:
+        """A verifier's confidence in an attempt: the mean over its samples that said anything; None without one."""
+        said = [one.confidence for one in self._checks(attempt, verifier) if one.confidence is not None]
+        return sum(said) / len(said) if said else None
+
+    def _checks(self, attempt: int, verifier: str) -> Iterator[Line]:
         for line in self.lines:
-            if line.kind == "verify" and line.attempt == attempt and line.text == verifier:
-                return line.verdict
-        return None
+            if (
+                line.kind == "verify"
+                and line.attempt == attempt
+                and line.verifier == verifier
+                and line.finish_reason != "retried"
+            ):
+                yield line
 
     def vote(self) -> str | None:
         """The most frequent parsed answer of the attempts; ties go to the earlier one."""
@@ -100,9 +120,21 @@ class Trace:
 
 @dataclass
 class Ledger:
-    """All lines of a run, in the order they were settled."""
+    """All lines of a run, in the order they were settled, and the queries they belong to."""
 
     lines: list[Line] = field(default_factory=list)
+    queries: dict[str, Query] = field(default_factory=dict)
+
+    def traces(self, split: str | None = None) -> list[Trace]:
+        """The lines by query, of one split or of all; in the order of `queries`."""
+        found: dict[str, list[Line]] = {key: [] for key in self.queries}
+        for line in self.lines:
+            found[line.example_id].append(line)
+        return [
+            Trace(query, tuple(found[key]))
+            for key, query in self.queries.items()
+            if split in (None, query.split)
+        ]
 
     @property
     def tokens(self) -> int:

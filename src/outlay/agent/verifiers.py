@@ -4,13 +4,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from outlay.agent.executor import Verifier
-from outlay.agent.ledger import Line
+from outlay.agent.ledger import Line, Trace
 from outlay.score.match import matches
 
 
 def gold(references: Mapping[str, Sequence[str]], kind: str) -> Verifier:
     """Right or wrong by the answer key: an oracle. references: by example id; kind: see `score.match`."""
-    return Verifier(lambda line: matches(line.answer, references[line.example_id], kind), oracle=True)
+    return Verifier(
+        lambda _, line: float(matches(line.answer, references[line.example_id], kind)), oracle=True
+    )
 
 
 def grounded(contexts: Mapping[str, Sequence[str]], threshold: float) -> Verifier:
@@ -19,12 +21,12 @@ def grounded(contexts: Mapping[str, Sequence[str]], threshold: float) -> Verifie
     contexts: by example id, one for each step. A reply without content words is not grounded.
     """
 
-    def check(line: Line) -> bool:
+    def check(_: Trace, line: Line) -> float:
         words = content_words(line.text)
         context = content_words(contexts[line.example_id][line.step])
-        return bool(words) and len(words & context) >= threshold * len(words)
+        return len(words & context) / len(words) if words else -1.0
 
-    return Verifier(check, oracle=False)
+    return Verifier(check, oracle=False, threshold=threshold)
 
 
 def content_words(text: str) -> set[str]:

@@ -61,6 +61,7 @@ class Dataset:
     path: str | None = None  # a local file in the original format; else the hub id
     split: str = option("test", choices=("train", "tune", "test", "all"))
     limit: int | None = option(None, least=1)
+    fit_limit: int | None = option(None, least=1)  # of each of train and tune, for policies that learn
     seed: int = 0
     query: str = option("question", choices=("question", "template", "centroid", "reference"))
     on_bad_row: str = option("error", choices=("error", "skip"))

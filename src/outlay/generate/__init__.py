@@ -4,10 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from outlay.errors import ConfigError
 from outlay.schema import option
+
+if TYPE_CHECKING:
+    from outlay.generate.spend import Spend
 
 Message = tuple[str, str]
 """(role, text), role one of system, user, assistant."""
@@ -59,12 +62,30 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What of earlier attempts a prompt shows; nothing, by default.
+
+    context: fresh | carry (a chain of one's own) | other (a chain said to be someone else's) | reflect (a chain, and
+    what was written about it).
+    """
+
+    context: str = "fresh"
+    chain: str = ""
+    reflection: str = ""
+
+
+FRESH = Earlier()
+
+
+@dataclass(frozen=True)
 class Prompt:
     """What is to be asked, before a model's chat template: messages, then the first words of the reply."""
 
     messages: tuple[Message, ...]
     prefill: str = ""
     context: str = ""  # the selected text on its own, for generators that answer with it
+    example_id: str = ""  # for replay, which looks a reply up rather than make one
+    shows: str = "fresh"  # `Earlier.context`
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,16 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A call that was tried before the one that answered: why it failed, and what it was billed for."""
+
+    error: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Completion:
     """A reply as it was billed. finish_reason: stop, length, refused or error (then `error` says why)."""
 
@@ -112,6 +143,8 @@ class Completion:
     cached_tokens: int = 0
     latency_s: float = 0.0  # from the start of the batch to this row's last token
     error: str = ""
+    logprob: float | None = None  # mean over the reply's tokens, in nats; None where the engine gives none
+    failures: tuple[Failure, ...] = ()  # calls tried for this row before; each is a ledger line
 
 
 class Generator(Protocol):
@@ -139,8 +172,11 @@ class Generator(Protocol):
     def render(self, prompt: Prompt, tier: str) -> str:
         """The prompt as sent, with the chat template and the prefill."""
 
-    def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        """Finished batches as (index into requests, completion), in any order."""
+    def generate(self, requests: Sequence[Request], spend: "Spend") -> Iterator[list[tuple[int, Completion]]]:
+        """Finished batches as (index into requests, completion), in any order.
+
+        Each call (or batch) is reserved with `spend` before it is made and settled after it.
+        """
 
 
 @dataclass

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from outlay.generate import Completion, Price, Prompt, Request, Tier
+from outlay.generate.spend import Spend
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Extract:
     def render(self, prompt: Prompt, tier: str) -> str:
         return prompt.context
 
-    def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
+    def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         counts = self.count([request.text for request in requests], "extract")
         yield [
             (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlay.data import Example, PromptText
 from outlay.errors import ConfigError
-from outlay.generate import Message, Prompt
+from outlay.generate import FRESH, Earlier, Message, Prompt
 from outlay.schema import option
 
 if TYPE_CHECKING:
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 META = ("cue", "instruction")
 """Of an example's meta, what a template may use: the rest describes how the example was made, gold's places included."""
+OTHER = "Someone else answered this task:\n\n{{ chain }}\n\nIt may be wrong. {{ user }}"
+REFLECT = (
+    "That was an earlier try, and it failed. What you wrote about it:\n{{ reflection }}\n\n"
+    "Solve the task again from the start.\n\n{{ user }}"
+)
 CARRY = "That was an earlier try, and it may be wrong. Solve the task again from the start.\n\n{{ user }}"
 
 
@@ -22,13 +27,16 @@ CARRY = "That was an earlier try, and it may be wrong. Solve the task again from
 class Prompting:
     """How an example is asked. null takes the data set's own wording.
 
-    template, prefill: Jinja over question, context, choices, meta; carry: over the same and `user`.
+    template, prefill: Jinja over question, context, choices, meta; carry, other, reflect: over the same and `user`,
+    `chain`, `reflection`. All but `other` follow the chain as the assistant's own turn.
     """
 
     template: str | None = None
     system: str | None = None
     prefill: str | None = None
     carry: str = CARRY  # the user's turn that follows a shown chain
+    other: str = OTHER  # the user's turn that shows a chain as someone else's
+    reflect: str = REFLECT  # the user's turn that follows a shown chain and what was written about it
     shots: int = option(0, least=0)  # worked examples from the train split
     answer_pattern: str | None = None  # a regular expression; its first group is the answer
     max_new_tokens: int | None = option(None, least=1)
@@ -58,14 +66,19 @@ class Prompting:
             max_new_tokens=self.max_new_tokens or own.max_new_tokens,
             stop=own.stop if self.stop is None else tuple(self.stop),
         )
-        for source in (text.user, text.system, text.prefill, self.carry):
+        for source in (text.user, text.system, text.prefill, self.carry, self.other, self.reflect):
             _template(source)
         return text
 
     def prompt(
-        self, text: PromptText, example: Example, context: str, shots: Sequence[Message], shown: str | None
+        self,
+        text: PromptText,
+        example: Example,
+        context: str,
+        shots: Sequence[Message],
+        shown: Earlier = FRESH,
     ) -> Prompt:
-        """The messages for one example; `shown` is the chain of an earlier attempt, or None for a fresh prompt."""
+        """The messages for one example, with what they show of earlier attempts."""
         fields = {
             "question": example.question,
             "context": context,
@@ -74,19 +87,28 @@ class Prompting:
         }
         user, prefill = _fill(text.user, fields), _fill(text.prefill, fields)
         messages = [("system", _fill(text.system, fields))] if text.system else []
-        messages += [*shots, ("user", user)]
-        if shown is not None:
-            messages += [
-                ("assistant", prefill + shown),
-                ("user", _fill(self.carry, {**fields, "user": user})),
-            ]
-        return Prompt(messages=tuple(messages), prefill=prefill, context=context)
+        messages += shots
+        again = {"fresh": "", "carry": self.carry, "other": self.other, "reflect": self.reflect}[
+            shown.context
+        ]
+        if shown.context in ("carry", "reflect"):
+            messages += [("user", user), ("assistant", prefill + shown.chain)]
+        if again:
+            more = {"user": user, "chain": prefill + shown.chain, "reflection": shown.reflection}
+            user = _fill(again, {**fields, **more})
+        return Prompt(
+            messages=(*messages, ("user", user)),
+            prefill=prefill,
+            context=context,
+            example_id=example.id,
+            shows=shown.context,
+        )
 
     def worked(self, text: PromptText, examples: Sequence[tuple[Example, str]]) -> list[Message]:
         """Worked examples with their contexts, as turns; the first reference is the reply."""
         turns: list[Message] = []
         for example, context in examples:
-            asked = self.prompt(text, example, context, (), None)
+            asked = self.prompt(text, example, context, ())
             gap = " " if asked.prefill else ""
             turns += [asked.messages[-1], ("assistant", asked.prefill + gap + example.references[0])]
         return turns

@@ -1,29 +1,52 @@
 """The content-addressed generation store: a completion is generated once per (model, prompt, sampling, seed, sample).
 
-SQLite in WAL mode; each finished batch is one transaction, so a killed run loses at most the batch in flight.
-Only answered rows are kept: an error is never served again as an answer.
+SQLite in WAL mode, shared by every process of a machine. A row that is being generated is claimed, so no two processes
+pay for it; each finished batch is one transaction, so a killed run loses at most the batch in flight. Only answered rows
+are kept: an error is never served again as an answer.
 """
 
+import json
+import os
+import socket
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 
 from outlay.errors import GenerationError
-from outlay.generate import Completion, Generator, Request, Tally
+from outlay.generate import Completion, Failure, Generator, Request, Tally
+from outlay.generate.spend import UNLIMITED, Spend
 
-_COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, cached_tokens, latency_s"
+VERSION = 1
+LEASE_S = 120.0
+"""How long a claim stands without a sign of life from its owner, where its process cannot be looked up."""
+POLL_S = 0.2
+"""How often a row that another process is generating is looked for."""
+
+_COLUMNS = (
+    "text, prompt_tokens, completion_tokens, finish_reason, cached_tokens, latency_s, logprob, failures"
+)
+# Rows are appended and found through an index of 32-byte keys: rows kept in the order of random keys would
+# touch a page each, and slow down as the store outgrows its cache.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS completions (
-    key TEXT PRIMARY KEY, model TEXT NOT NULL, created REAL NOT NULL,
+    key BLOB NOT NULL, model TEXT NOT NULL, created REAL NOT NULL,
     text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-    finish_reason TEXT NOT NULL, cached_tokens INTEGER NOT NULL, latency_s REAL NOT NULL
-) WITHOUT ROWID
+    finish_reason TEXT NOT NULL, cached_tokens INTEGER NOT NULL, latency_s REAL NOT NULL,
+    logprob REAL, failures TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS by_key ON completions (key);
+CREATE TABLE IF NOT EXISTS claims (key BLOB PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS accounts (account TEXT PRIMARY KEY, tokens INTEGER NOT NULL, usd REAL NOT NULL);
 """
+_INSERT = f"INSERT OR IGNORE INTO completions VALUES ({','.join('?' * 11)})"
 
 
 class Store:
-    """Completions on disk, by key.
+    """Completions on disk, by key (64 hex digits).
 
     Raises:
         GenerationError: the file cannot be opened or written (no room, no permission, not a store).
@@ -31,67 +54,203 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Executors wait for each other's commits rather than fail.
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            # Processes wait for each other's commits rather than fail; threads of one share the connection.
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._lock = threading.RLock()
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute(_SCHEMA)
+            self._db.execute("PRAGMA cache_size=-65536")
+            self._prepare()
         except (sqlite3.Error, OSError) as error:
             raise self._explained(error) from error
+
+    def _prepare(self) -> None:
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            return
+        with self._transaction():
+            if self._db.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+                return  # another process was first
+            tables = {
+                name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type='table'")
+            }
+            old = "completions" in tables
+            if old:  # the first layout, whose rows stood in the order of their keys, as text
+                self._db.execute("ALTER TABLE completions RENAME TO old_completions")
+            for statement in filter(str.strip, _SCHEMA.split(";")):
+                self._db.execute(statement)
+            if old:
+                rows = self._db.execute("SELECT * FROM old_completions").fetchall()
+                self._db.executemany(
+                    _INSERT, [(bytes.fromhex(key), *rest, None, "[]") for key, *rest in rows]
+                )
+                self._db.execute("DROP TABLE old_completions")
+            self._db.execute(f"PRAGMA user_version={VERSION}")
 
     def get(self, keys: Sequence[str]) -> dict[str, Completion]:
         """The completions known among the keys."""
         found: dict[str, Completion] = {}
-        try:
-            for first in range(0, len(keys), 500):  # SQLite's limit on variables
-                part = keys[first : first + 500]
+        with self._reading():
+            for part in _parts(keys):
                 marks = ",".join("?" * len(part))
                 query = f"SELECT key, {_COLUMNS} FROM completions WHERE key IN ({marks})"
-                for key, *row in self._db.execute(query, part):
-                    found[key] = Completion(*row)
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
+                for key, *row, failures in self._db.execute(query, part):
+                    tried = tuple(Failure(*one) for one in json.loads(failures)) if failures != "[]" else ()
+                    text, prompt, completion, reason, cached, latency, logprob = row
+                    found[key.hex()] = Completion(
+                        text, prompt, completion, reason, cached, latency, logprob=logprob, failures=tried
+                    )
         return found
 
     def put(self, rows: Iterable[tuple[str, str, Completion]]) -> None:
-        """Keep (key, model, completion) rows in one transaction."""
-        now = time.time()
-        values = [
-            (
-                key,
-                model,
-                now,
-                c.text,
-                c.prompt_tokens,
-                c.completion_tokens,
-                c.finish_reason,
-                c.cached_tokens,
-                c.latency_s,
+        """Keep (key, model, completion) rows, and give up the claims on them, in one transaction."""
+        now, kept, done = time.time(), [], []
+        for key, model, c in rows:
+            done.append((bytes.fromhex(key),))
+            if not c.error:
+                failures = json.dumps([astuple(one) for one in c.failures])
+                kept.append(
+                    (
+                        bytes.fromhex(key),
+                        model,
+                        now,
+                        c.text,
+                        c.prompt_tokens,
+                        c.completion_tokens,
+                        c.finish_reason,
+                        c.cached_tokens,
+                        c.latency_s,
+                        c.logprob,
+                        failures,
+                    )
+                )
+        with self._transaction():
+            self._db.executemany(_INSERT, kept)
+            self._db.executemany("DELETE FROM claims WHERE key=?", done)
+
+    def claim(self, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that this process is to generate: neither answered nor claimed by a living one."""
+        now, mine = time.time(), []
+        with self._transaction():
+            answered = set(self.get(keys))
+            claims: dict[str, tuple[str, float]] = {}
+            for part in _parts(keys):
+                marks = ",".join("?" * len(part))
+                query = f"SELECT key, owner, until FROM claims WHERE key IN ({marks})"
+                claims |= {key.hex(): (owner, until) for key, owner, until in self._db.execute(query, part)}
+            alive = {owner: self._alive(owner) for owner, _ in claims.values()}
+            for key in keys:
+                owner, until = claims.get(key, ("", 0.0))
+                if key not in answered and (until < now or not alive[owner] or owner == self.owner):
+                    mine.append(key)
+            self._db.executemany(
+                "INSERT OR REPLACE INTO claims VALUES (?,?,?)",
+                [(bytes.fromhex(key), self.owner, now + LEASE_S) for key in mine],
             )
-            for key, model, c in rows
-            if not c.error
-        ]
+        return mine
+
+    @contextmanager
+    def holding(self, keys: Sequence[str]) -> Iterator[None]:
+        """Keep claims alive while their rows are generated, and give up what is left of them at the end."""
+        if not keys:
+            yield
+            return
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(LEASE_S / 4):
+                with self._transaction():
+                    until = time.time() + LEASE_S
+                    self._db.execute("UPDATE claims SET until=? WHERE owner=?", (until, self.owner))
+
+        heart = threading.Thread(target=beat, daemon=True)
+        heart.start()
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR IGNORE INTO completions VALUES (?,?,?,?,?,?,?,?,?)", values)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise self._explained(error) from error
+            yield
+        finally:
+            ended.set()
+            heart.join()
+            with self._transaction():
+                self._db.executemany(
+                    "DELETE FROM claims WHERE key=? AND owner=?",
+                    [(bytes.fromhex(key), self.owner) for key in keys],
+                )
+
+    def spend(
+        self, account: str, tokens: int, usd: float, most_tokens: int | None, most_usd: float | None
+    ) -> tuple[int, float] | None:
+        """Add to an account unless that would pass a limit; then nothing is added, and what is spent is returned."""
+        with self._transaction():
+            row = self._db.execute("SELECT tokens, usd FROM accounts WHERE account=?", (account,)).fetchone()
+            spent_tokens, spent_usd = row or (0, 0.0)
+            too_many = most_tokens is not None and spent_tokens + tokens > most_tokens
+            too_much = most_usd is not None and spent_usd + usd > most_usd * (1 + 1e-12)
+            if too_many or too_much:
+                return spent_tokens, spent_usd
+            self._db.execute(
+                "INSERT OR REPLACE INTO accounts VALUES (?,?,?)",
+                (account, spent_tokens + tokens, spent_usd + usd),
+            )
+        return None
+
+    def spent(self, account: str) -> tuple[int, float]:
+        """(tokens, USD) that an account has paid or set aside."""
+        with self._reading():
+            row = self._db.execute("SELECT tokens, usd FROM accounts WHERE account=?", (account,)).fetchone()
+        return row or (0, 0.0)
 
     def __len__(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM completions").fetchone()[0])
+        with self._reading():
+            return int(self._db.execute("SELECT count(*) FROM completions").fetchone()[0])
 
     def close(self) -> None:
         self._db.close()
+
+    def _alive(self, owner: str) -> bool:
+        """Whether the process that claimed a row still runs; one on another machine counts until its lease ends."""
+        host, pid, started = owner.rsplit(":", 2)
+        return host != socket.gethostname() or _started(int(pid)) == started
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._reading():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise self._explained(error) from error
 
     def _explained(self, error: Exception) -> GenerationError:
         return GenerationError(
             f"generation store {self.path}: {error}. Free some room, or set OUTLAY_CACHE_DIR to another folder"
         )
+
+
+def _parts(keys: Sequence[str]) -> Iterator[list[bytes]]:
+    for first in range(0, len(keys), 500):  # SQLite's limit on variables
+        yield [bytes.fromhex(key) for key in keys[first : first + 500]]
+
+
+def _started(pid: int) -> str:
+    """When a process began, "" where there is none: a number alone is used again."""
+    import psutil
+
+    try:
+        return f"{psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return ""
 
 
 def complete(
@@ -100,35 +259,43 @@ def complete(
     store: Store,
     tally: Tally,
     on_batch: Callable[[int, int], None] = lambda rows, tokens: None,
+    spend: Spend = UNLIMITED,
 ) -> list[Completion]:
     """One completion per request, in order: from the store where known, else generated and kept.
 
-    What is generated is on disk before it is used. `on_batch(rows, tokens)` is told of every finished batch.
+    What is generated is on disk before it is used. What another process is generating is waited for.
+    `on_batch(rows, tokens)` is told of every finished batch.
     """
-    identities: dict[str, Mapping[str, str]] = {}
-    for request in requests:
-        if request.tier not in identities:
-            identities[request.tier] = generator.identity(request.tier)
+    identities = {tier: generator.identity(tier) for tier in dict.fromkeys(one.tier for one in requests)}
     keys = [request.key(identities[request.tier]) for request in requests]
-    known = store.get(sorted(set(keys))) if generator.stored else {}
-    missing = {key: at for at, key in reversed(list(enumerate(keys))) if key not in known}
-    wanted = [requests[at] for at in missing.values()]
-    wanted_keys = list(missing)
-    tally.hits += len(keys) - len(wanted)
-    tally.misses += len(wanted)
-    started = time.perf_counter()
-    for batch in generator.generate(wanted) if wanted else ():
-        if generator.stored:
-            store.put(
-                (wanted_keys[at], identities[wanted[at].tier].get("model", ""), completion)
-                for at, completion in batch
-            )
-            # Another process may have been first: its row is the one that stays, and the one that is used.
-            known |= store.get([wanted_keys[at] for at, _ in batch])
-        for at, completion in batch:
-            known.setdefault(wanted_keys[at], completion)
-        tokens = sum(completion.completion_tokens for _, completion in batch)
-        tally.generated_tokens += tokens
-        on_batch(len(batch), tokens)
+    by_key = dict(zip(keys, requests, strict=True))
+    known = store.get(list(by_key)) if generator.stored else {}
+    missing = [key for key in by_key if key not in known]
+    started, generated = time.perf_counter(), 0
+    while missing:
+        mine = store.claim(missing) if generator.stored else missing
+        generated += len(mine)
+        with store.holding(mine if generator.stored else []):
+            wanted = [by_key[key] for key in mine]
+            for batch in generator.generate(wanted, spend) if wanted else ():
+                if generator.stored:
+                    store.put(
+                        (mine[at], identities[wanted[at].tier].get("model", ""), completion)
+                        for at, completion in batch
+                    )
+                known |= {mine[at]: completion for at, completion in batch}
+                tokens = sum(completion.completion_tokens for _, completion in batch)
+                tally.generated_tokens += tokens
+                on_batch(len(batch), tokens)
+        missing = [key for key in missing if key not in known]
+        if (
+            missing
+        ):  # others are generating them: their rows are awaited, or taken over where they end without
+            known |= store.get(missing)
+            missing = [key for key in missing if key not in known]
+            if missing and not mine:
+                time.sleep(POLL_S)
+    tally.hits += len(keys) - generated
+    tally.misses += generated
     tally.seconds += time.perf_counter() - started
     return [known[key] for key in keys]

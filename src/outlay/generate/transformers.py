@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from outlay.errors import GenerationError
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tier
+from outlay.generate.spend import Spend
 from outlay.models import (
     count_tokens,
     load_causal,
@@ -83,15 +84,18 @@ class Transformers:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return str(text) + prompt.prefill
 
-    def generate(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
+    def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         model = load_causal(self.model, self.revision, self.device, self.dtype)
         tokenizer = load_tokenizer(self.model, self.revision)
         texts = list(dict.fromkeys(request.text for request in requests))
         encoded = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
         ids = {text: one.ids for text, one in zip(texts, encoded, strict=True)}
+        lengths = {text: len(one) for text, one in ids.items()}
         for batch in self._batches(requests, ids):
+            rows = [requests[at] for at in batch]
             try:
-                completions = _decode(model, tokenizer, [requests[at] for at in batch], ids)
+                with spend.batch(rows, lengths) as completions:
+                    completions += _decode(model, tokenizer, rows, ids)
             except RuntimeError as error:
                 if "out of memory" not in str(error).lower():
                     raise
@@ -174,15 +178,18 @@ def _decode(
 
         ends = _end_tokens(model, tokenizer)
         made: list[list[int]] = [[] for _ in rows]
+        logprobs = [0.0] * len(rows)
         reason = ["length"] * len(rows)
         seconds = [0.0] * len(rows)
         alive = list(range(len(rows)))
         for step in range(sampling.max_new_tokens):
             chosen = _draw(logits, sampling, draws[alive, step])
+            of_chosen = logits.float().log_softmax(-1).gather(-1, chosen[:, None])[:, 0].tolist()
             now = time.perf_counter() - started
             kept: list[int] = []
             for slot, (row, token) in enumerate(zip(alive, chosen.tolist(), strict=True)):
                 made[row].append(token)
+                logprobs[row] += of_chosen[slot]
                 seconds[row] = now
                 if token in ends or _stops(tokenizer, made[row], sampling.stop):
                     reason[row] = "stop"
@@ -214,6 +221,7 @@ def _decode(
             completion_tokens=len(made[at]),
             finish_reason=reason[at],
             latency_s=round(seconds[at], 4),
+            logprob=logprobs[at] / len(made[at]),
         )
         for at, row in enumerate(rows)
     ]

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 from outlay.agent import Action
 from outlay.agent.ledger import Ledger, Trace
+from outlay.routers import Setting
 from outlay.schema import option
 
 
@@ -17,8 +18,8 @@ class Static:
 
     name: ClassVar[str] = "static"
 
-    def policy(self, retry: Any, probe: Any, tiers: list[str]) -> "StaticPolicy":
-        return StaticPolicy(retry, probe, self.tier or tiers[0])
+    def policy(self, setting: Setting) -> "StaticPolicy":
+        return StaticPolicy(setting.retry, setting.probe, self.tier or setting.tiers[0].name)
 
 
 @dataclass(frozen=True)
