@@ -57,6 +57,7 @@ class Ended:
 
 
 _refused: list[OutlayError] = []  # what ended a sweep as a whole; raised where Hydra does not print its trace
+_points: list[schema.Parts] = []  # of this process's command, checked before Hydra takes over
 _ended: list[Ended] = []  # of this process's command, for the exit code: Hydra returns nothing
 
 
@@ -97,12 +98,30 @@ def _command(words: Sequence[str]) -> int:
     info = any(word.split("=")[0] in INFO_FLAGS for word in words)
     overrides = [word for word in words if not word.startswith("-") and ("=" in word or word.startswith("~"))]
     if not info:
-        _writable(_preflight(overrides, multirun))
+        _points[:] = _preflight(overrides, multirun)
+        if _points[0].settings.plan:
+            return _say_plan()
+        _writable(Path(_points[0].settings.output_dir))
     os.environ["OUTLAY_SWEEP_ID"] = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(2)}"
     _hydra_main()
     for error in _refused:
         raise error
     return 0 if all(one.status == "FINISHED" for one in _ended) else 1
+
+
+def _say_plan() -> int:
+    from outlay.cache import cache_dir
+    from outlay.generate.store import Store
+    from outlay.plan import plan
+    from outlay.report import terminal
+
+    store = Store(cache_dir() / "completions.sqlite")
+    try:
+        found = plan(_points, store)
+    finally:
+        store.close()
+    terminal.plan(found)
+    return 1 if found.failed else 0
 
 
 def _doctor(words: Sequence[str]) -> int:
@@ -114,7 +133,13 @@ def _doctor(words: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor}
+def _store(words: Sequence[str]) -> int:
+    from outlay.keep import store
+
+    return store(words)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor, "store": _store}
 
 
 def _say(error: Exception, text: str, code: int) -> int:
@@ -245,11 +270,11 @@ def _writable(output_dir: Path) -> None:
         ) from error
 
 
-def _preflight(overrides: Sequence[str], multirun: bool) -> Path:
+def _preflight(overrides: Sequence[str], multirun: bool) -> list[schema.Parts]:
     """Compose and check every point before the first is paid for.
 
     Returns:
-        The output folder.
+        Each point's components, in the plan's order.
 
     Raises:
         ConfigError: names the option, and the point where it is not the only one.
@@ -257,16 +282,17 @@ def _preflight(overrides: Sequence[str], multirun: bool) -> Path:
     if not multirun:
         config = _compose(overrides)
         _refuse_grid(config, overrides)
-        return Path(_checked(config).settings.output_dir)
+        return [_checked(config)]
     points = _plan(overrides)
     composed: dict[tuple[str, ...], DictConfig] = {}
+    found = []
     for at, point in enumerate(points):
         try:
-            parts = _checked(_compose_near(point, composed))
+            found.append(_checked(_compose_near(point, composed)))
         except ConfigError as error:
             where = f" (point {at + 1} of {len(points)}: {' '.join(point[:-1])})" if len(points) > 1 else ""
             raise ConfigError(f"{error}{where}") from error
-    return Path(parts.settings.output_dir)
+    return found
 
 
 def _refuse_grid(config: DictConfig, overrides: Sequence[str]) -> None:
@@ -460,11 +486,12 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     os.environ["OUTLAY_PARENT_RUN"] = parent.run_id
     os.environ["OUTLAY_SWEEP_POINTS"] = str(len(points))
     try:
+        shared = _union(sweep_id, first.settings.verbose)
         returns = launcher.launch(points, initial_job_idx=0)
         # A launcher that runs jobs in other processes fills `_ended` there, not here.
         _ended[:] = [one.return_value for one in returns]
         failed = [one for one in _ended if one.status != "FINISHED"]
-        _keep_sweep(_ended, folder, parent)
+        _keep_sweep(_ended, folder, parent, shared)
         parent.end("FAILED" if failed else "FINISHED")
     except BaseException as error:
         parent.end("FAILED" if isinstance(error, Exception) else "KILLED", error)
@@ -476,7 +503,26 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     return returns
 
 
-def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any) -> None:
+def _union(sweep_id: str, verbose: bool) -> int:
+    """Generate what the points ask first, together; the points then read it. Tokens generated."""
+    if len(_points) < 2 or not any(parts.generator.stored for parts in _points):
+        return 0
+    from outlay.cache import cache_dir
+    from outlay.generate.store import Store
+    from outlay.plan import union
+    from outlay.progress import Progress
+
+    store = Store(cache_dir() / "completions.sqlite")
+    try:
+        with Progress("what all points ask first", None, verbose) as progress:
+            return union(
+                _points, store, sweep_id, lambda rows, tokens: progress(0, rows, tokens)
+            ).generated_tokens
+    finally:
+        store.close()
+
+
+def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any, shared: int) -> None:
     """The sweep's tables and figures, beside its points and as artifacts of the parent; its totals as metrics."""
     from outlay.report import sweep_files
 
@@ -493,6 +539,7 @@ def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any) -> None:
             "cost/usd_total",
         )
     }
+    totals["cache/generated_tokens"] += shared
     parent.metrics(
         {**totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))}
     )

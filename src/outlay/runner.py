@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.agent import Policy, verifiers
-from outlay.agent.executor import Limits, Task, Verifier, execute, scored
+from outlay.agent.executor import Asked, Limits, Task, Verifier, execute, scored
 from outlay.agent.grow import Grow
 from outlay.agent.ledger import Ledger, Line, Query, ledger_schema, ledger_table, read_ledger
 from outlay.cache import cache_dir
@@ -141,7 +141,7 @@ def run_name(parts: Parts) -> str:
 
 
 def _run(
-    parts: Parts, folder: Path, name: str, choices: Mapping[str, str], account: str
+    parts: Parts, folder: Path, name: str, choices: Mapping[str, str], account: str = ""
 ) -> tuple[dict[str, float], bool]:
     """The flow; files are written chunk by chunk. account: whose spend limit the run draws on."""
     import pyarrow.parquet as pq
@@ -167,11 +167,10 @@ def _run(
             shots = _shots(stage, parts)
             spend = Spend(parts.spend_limit, parts.generator.tiers, store, account)
             policy, fitted = _fitted(_policy(parts), stage, shots, parts, store, spend, progress)
-            for chunk in _chunks(parts.dataset.examples(skipped)):
-                sent = [stage.contexts(example) if stage else [] for example in chunk]
+            for chunk, sent, tasks in _asked(parts.dataset.examples(skipped), stage, shots, parts):
                 ledger = Ledger()
                 outcomes = execute(
-                    _tasks(chunk, sent, shots, parts),
+                    tasks,
                     policy,
                     parts.generator,
                     store,
@@ -255,10 +254,9 @@ def _fitted(
     ledger, tally = Ledger(), Tally()
     for split in ("train", "tune"):
         data = replace(parts.dataset, split=split, limit=parts.dataset.fit_limit)
-        for chunk in _chunks(data.examples([])):
-            sent = [stage.contexts(example) if stage else [] for example in chunk]
+        for chunk, sent, tasks in _asked(data.examples([]), stage, shots, parts):
             execute(
-                _tasks(chunk, sent, shots, parts),
+                tasks,
                 explore(),
                 parts.generator,
                 store,
@@ -280,9 +278,47 @@ def _fitted(
     }
 
 
-def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
+Asking = tuple[list[Example], list[Sequence[Sent]], list[Task]]
+"""A chunk of examples, the contexts that each could be answered with, and their tasks."""
+
+
+def _asked(
+    examples: Iterator[Example], stage: Stage | None, shots: Sequence[Message], parts: Parts
+) -> Iterator[Asking]:
     while chunk := list(islice(examples, CHUNK)):
-        yield chunk
+        sent: list[Sequence[Sent]] = [stage.contexts(example) if stage else [] for example in chunk]
+        yield chunk, sent, _tasks(chunk, sent, shots, parts)
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a point asks before it has seen an answer: what a plan, and the union of a sweep's points, is made of."""
+
+    tasks: Sequence[Task]
+    policy: Policy  # explores, where `fits`
+    verifiers: Mapping[str, Verifier | Asked]
+    limits: Limits
+    fits: bool  # of the train and tune splits, for a policy that learns from them
+
+
+def asks(parts: Parts) -> Iterator[Asks]:
+    """Chunk by chunk; what a fitted policy asks of the test split is not known before the fit, and is left out."""
+    stage = _stage(parts)
+    shots, policy = _shots(stage, parts), _policy(parts)
+    explore = getattr(policy, "explore", None)
+    data = parts.dataset
+    splits = (
+        [replace(data, split=one, limit=data.fit_limit) for one in ("train", "tune")] if explore else [data]
+    )
+    for split in splits:
+        for chunk, sent, tasks in _asked(split.examples([]), stage, shots, parts):
+            yield Asks(
+                tasks,
+                explore() if explore else policy,
+                _verifiers(chunk, sent, parts),
+                _limits(parts),
+                fits=explore is not None,
+            )
 
 
 def _stage(parts: Parts) -> Stage | None:
@@ -361,12 +397,16 @@ def _limits(parts: Parts) -> Limits:
     )
 
 
-def _verifiers(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts) -> dict[str, Verifier]:
+def _verifiers(
+    chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts
+) -> dict[str, Verifier | Asked]:
     """Gold is known to its verifier and to the scorer, to nothing else."""
     contexts = {
         example.id: [one.context.text for one in each] for example, each in zip(chunk, sent, strict=True)
     }
-    known = {"grounded": verifiers.grounded(contexts, getattr(parts.budget, "threshold", 0.0))}
+    known: dict[str, Verifier | Asked] = {
+        "grounded": verifiers.grounded(contexts, getattr(parts.budget, "threshold", 0.0))
+    }
     if is_exact(parts.dataset.answer):
         references = {example.id: example.references for example in chunk}
         known["gold"] = verifiers.gold(references, parts.dataset.answer)

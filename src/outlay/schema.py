@@ -38,6 +38,7 @@ class Settings:
     seed: int = option(0, least=0)  # of data, selection, sampling and statistics
     verbose: bool = True  # progress bars and the table at the end
     output_dir: str = "multirun_outputs"
+    plan: bool = False  # say what the points would need, and pay for nothing
     sweep: list[Any] = dataclasses.field(default_factory=list)  # a preset's union of grids
 
 

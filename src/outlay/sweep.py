@@ -9,8 +9,10 @@ from typing import Any
 
 from outlay.errors import ConfigError
 
-TRANSPORT = ("verbose", "output_dir", "tracking", "sweep")
+TRANSPORT = ("verbose", "output_dir", "tracking", "sweep", "plan")
 """Keys that change where a run goes, not what it is."""
+
+LIMITS = ("spend_limit_usd", "spend_limit_tokens")
 
 
 def points(grids: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]]) -> list[list[str]]:
@@ -64,6 +66,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def config_hash(config: Mapping[str, Any]) -> str:
     """Twelve hex digits that name a resolved config, apart from the keys that only say where a run goes."""
     kept = {key: value for key, value in config.items() if key not in TRANSPORT}
+    generator = config.get("generator")
+    if isinstance(generator, Mapping):  # a limit changes how far a run gets, not what it is
+        kept["generator"] = {key: value for key, value in generator.items() if key not in LIMITS}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 

@@ -14,20 +14,21 @@ from outlay.agent.ledger import Ledger, Line, Query, ledger_table, read_ledger
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.retry.none import NoRetry
 from outlay.errors import ConfigError
-from outlay.generate import Completion, Prompt, Request, Tally
+from outlay.generate import FRESH, Completion, Earlier, Prompt, Request, Tally
 from outlay.generate.store import Store
 from outlay.inflation.probes.cbe import Cbe
 from outlay.inflation.probes.none import NoProbe
 from outlay.routers.static import StaticPolicy
 
-GOLD = {"gold": Verifier(lambda line: line.answer == "right", oracle=True)}
+GOLD = {"gold": Verifier(lambda trace, line: line.answer == "right", oracle=True)}
 
 
 def tasks(n: int, length: int = 20) -> list[Task]:
     def task(at: int) -> Task:
-        def prompt(shown: str | None, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int) -> Prompt:
             user = (("user", f"question {at} " + "x" * length),)
-            return Prompt(user if shown is None else (*user, ("assistant", shown), ("user", "again")))
+            again = (("assistant", shown.chain), ("user", "again"))
+            return Prompt(user if shown == FRESH else (*user, *again))
 
         return Task(Query(f"q{at}", f"question {at}", 0, length), prompt, lambda reply: reply or None)
 
@@ -267,7 +268,7 @@ def test_what_is_checked_is_the_attempt_that_the_answer_came_from(store: Store) 
     from outlay.agent.grow import Grow
 
     seen: list[int] = []
-    accept = {"supported": Verifier(lambda line: seen.append(line.attempt) is None, oracle=False)}
+    accept = {"supported": Verifier(lambda trace, line: seen.append(line.attempt) is None, oracle=False)}
     (task,) = tasks(1)
     execute(
         [replace(task, query=replace(task.query, steps=2))],
@@ -296,7 +297,9 @@ def test_an_unsupported_answer_is_tried_again_with_a_larger_context(store: Store
         )
 
     ledger = Ledger()
-    accepts = {"supported": Verifier(lambda line: line.step == 1 or line.example_id == "q0", oracle=False)}
+    accepts = {
+        "supported": Verifier(lambda trace, line: line.step == 1 or line.example_id == "q0", oracle=False)
+    }
     outcomes = execute(
         [stepped(task) for task in tasks(3)],
         Grow(StaticPolicy(Fixed(max_attempts=2, stop="none"), NoProbe(), "small"), "supported"),

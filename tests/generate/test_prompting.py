@@ -4,6 +4,7 @@ import pytest
 
 from outlay.data import Example, PromptText
 from outlay.errors import ConfigError
+from outlay.generate import Earlier
 from outlay.generate.prompting import Prompting
 
 EXAMPLE = Example(
@@ -21,7 +22,7 @@ OWN = PromptText(
 def test_null_takes_the_data_sets_own_wording() -> None:
     text = Prompting().over(OWN)
     assert text == OWN
-    prompt = Prompting().prompt(text, EXAMPLE, "CTX", (), None)
+    prompt = Prompting().prompt(text, EXAMPLE, "CTX", ())
     assert prompt.messages == (("system", "Be brief."), ("user", "CTX|What is 2 + 3?"))
     assert prompt.prefill == "2 + 3 =" and prompt.context == "CTX"
 
@@ -34,7 +35,7 @@ def test_what_is_set_takes_its_place() -> None:
 
 
 def test_a_shown_chain_stands_between_two_turns_of_the_user() -> None:
-    prompt = Prompting(carry="Again: {{ user }}").prompt(OWN, EXAMPLE, "", (), " 6")
+    prompt = Prompting(carry="Again: {{ user }}").prompt(OWN, EXAMPLE, "", (), Earlier("carry", " 6"))
     assert prompt.messages[1:] == (
         ("user", "|What is 2 + 3?"),
         ("assistant", "2 + 3 = 6"),
@@ -45,7 +46,7 @@ def test_a_shown_chain_stands_between_two_turns_of_the_user() -> None:
 def test_worked_examples_come_before_the_question() -> None:
     turns = Prompting(shots=1).worked(OWN, [(EXAMPLE, "CTX")])
     assert turns == [("user", "CTX|What is 2 + 3?"), ("assistant", "2 + 3 = 5")]
-    prompt = Prompting(shots=1).prompt(OWN, EXAMPLE, "", turns, None)
+    prompt = Prompting(shots=1).prompt(OWN, EXAMPLE, "", turns)
     assert [role for role, _ in prompt.messages] == ["system", "user", "assistant", "user"]
 
 
@@ -58,13 +59,13 @@ def test_a_template_that_is_no_jinja_is_refused(template: str) -> None:
 def test_an_unknown_field_is_named_with_those_that_exist() -> None:
     text = Prompting(template="{{ answer }}").over(OWN)
     with pytest.raises(ConfigError, match=r"'answer' is undefined.*question, context"):
-        Prompting().prompt(text, EXAMPLE, "", (), None)
+        Prompting().prompt(text, EXAMPLE, "", ())
 
 
 def test_a_template_cannot_reach_into_python() -> None:
     text = Prompting(template="{{ question.__class__.__mro__ }}").over(OWN)
     with pytest.raises(ConfigError, match="prompt template"):
-        Prompting().prompt(text, EXAMPLE, "", (), None)
+        Prompting().prompt(text, EXAMPLE, "", ())
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:

@@ -9,31 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.errors import GenerationError
-from outlay.generate import Completion, Price, Request, Sampling
+from outlay.generate import Completion, Failure, Price, Request, Sampling
 from outlay.generate.store import Store
 
 REQUEST = Request("small", "prompt", Sampling(0.7, 10), "attempt", 0, 0)
+K, ABSENT = "ab" * 32, "cd" * 32
 IDENTITY = {"model": "m", "weights": "w", "dtype": "float32"}
 
 
 def test_a_completion_comes_back_as_it_was_put(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
     completion = Completion("text é\n\ud7ff", 12, 3, "length", cached_tokens=4, latency_s=0.25)
-    store.put([("k", "m", completion)])
+    completion = replace(completion, logprob=-0.125, failures=(Failure("timeout", 3, 2, 0.5),))
+    store.put([(K, "m", completion)])
     store.close()
-    assert Store(tmp_path / "s.sqlite").get(["k", "absent"]) == {"k": completion}
+    assert Store(tmp_path / "s.sqlite").get([K, ABSENT]) == {K: completion}
 
 
 def test_many_keys_at_once(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
-    store.put((str(at), "m", Completion(str(at), at, 1, "stop")) for at in range(2500))
-    found = store.get([str(at) for at in range(0, 2500, 2)])
-    assert len(found) == 1250 and found["2498"].prompt_tokens == 2498
+    store.put((f"{at:064x}", "m", Completion(str(at), at, 1, "stop")) for at in range(2500))
+    found = store.get([f"{at:064x}" for at in range(0, 2500, 2)])
+    assert len(found) == 1250 and found[f"{2498:064x}"].prompt_tokens == 2498
 
 
 def test_an_error_is_never_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
-    store.put([("k", "m", Completion("", 0, 0, "error", error="hung up"))])
+    store.put([(K, "m", Completion("", 0, 0, "error", error="hung up"))])
     assert len(store) == 0
 
 
@@ -70,7 +72,7 @@ def test_no_room_names_the_file_and_the_way_out(tmp_path: Path) -> None:
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count={pages + 1}")  # SQLite's own "disk is full"
     with pytest.raises(GenerationError, match=r"s\.sqlite.*full.*OUTLAY_CACHE_DIR"):
-        store.put([(str(at), "m", Completion("x" * 5000, 1, 1, "stop")) for at in range(50)])
+        store.put([(f"{at:064x}", "m", Completion("x" * 5000, 1, 1, "stop")) for at in range(50)])
     assert len(store) == 0  # the batch is whole or absent
 
 
@@ -82,13 +84,13 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 
 def test_two_stores_on_one_file_see_each_others_batches(tmp_path: Path) -> None:
     first, second = Store(tmp_path / "s.sqlite"), Store(tmp_path / "s.sqlite")
-    first.put([("k", "m", Completion("a", 1, 1, "stop"))])
-    second.put([("k", "m", Completion("b", 1, 1, "stop"))])  # the first answer stays
-    assert second.get(["k"])["k"].text == first.get(["k"])["k"].text == "a"
+    first.put([(K, "m", Completion("a", 1, 1, "stop"))])
+    second.put([(K, "m", Completion("b", 1, 1, "stop"))])  # the first answer stays
+    assert second.get([K])[K].text == first.get([K])[K].text == "a"
 
 
 def test_a_store_is_readable_by_sqlite_alone(tmp_path: Path) -> None:
-    Store(tmp_path / "s.sqlite").put([("k", "m", Completion("a", 1, 1, "stop"))])
+    Store(tmp_path / "s.sqlite").put([(K, "m", Completion("a", 1, 1, "stop"))])
     assert sqlite3.connect(tmp_path / "s.sqlite").execute(
         "SELECT model, text FROM completions"
     ).fetchall() == [("m", "a")]

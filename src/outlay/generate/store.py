@@ -201,6 +201,63 @@ class Store:
             row = self._db.execute("SELECT tokens, usd FROM accounts WHERE account=?", (account,)).fetchone()
         return row or (0, 0.0)
 
+    def mean_reply(self, model: str) -> float | None:
+        """Mean completion tokens of a model's latest thousand rows; None without any."""
+        with self._reading():
+            query = (
+                "SELECT avg(completion_tokens) FROM (SELECT completion_tokens FROM completions WHERE model=? "
+                "ORDER BY rowid DESC LIMIT 1000)"
+            )
+            mean: float | None = self._db.execute(query, (model,)).fetchone()[0]
+        return mean
+
+    def models(self) -> list[tuple[str, int, int, float]]:
+        """(model, rows, completion tokens, time of the latest row), by model."""
+        with self._reading():
+            query = (
+                "SELECT model, count(*), sum(completion_tokens), max(created) FROM completions GROUP BY model"
+            )
+            return self._db.execute(query).fetchall()
+
+    def export(self) -> Iterator[dict[str, object]]:
+        """Every row, oldest first, as plain values."""
+        with self._reading():
+            cursor = self._db.execute(
+                f"SELECT key, model, created, {_COLUMNS} FROM completions ORDER BY rowid"
+            )
+            names = [column[0] for column in cursor.description]
+            while rows := cursor.fetchmany(1000):
+                for key, *rest in rows:
+                    yield dict(zip(names, (key.hex(), *rest), strict=True))
+
+    def prune(self, model: str | None, before: float | None, dry: bool) -> int:
+        """Delete the rows of a model, those made before a time (seconds since 1970), or both; how many there are."""
+        where = "(?1 IS NULL OR model=?1) AND (?2 IS NULL OR created<?2)"
+        with self._transaction():
+            query = f"SELECT count(*) FROM completions WHERE {where}"
+            count = int(self._db.execute(query, (model, before)).fetchone()[0])
+            if not dry:
+                self._db.execute(f"DELETE FROM completions WHERE {where}", (model, before))
+        if count and not dry:
+            with self._reading():
+                self._db.execute("VACUUM")
+        return count
+
+    def take(self, other: Path) -> int:
+        """Copy every row of another store that this one has not; how many."""
+        if not other.is_file():
+            raise GenerationError(f"{other}: no such store")
+        before = len(self)
+        Store(other).close()  # brings it to this layout, or says that it is none
+        with self._reading():
+            self._db.execute("ATTACH ? AS other", (str(other),))
+            try:
+                with self._transaction():
+                    self._db.execute("INSERT OR IGNORE INTO main.completions SELECT * FROM other.completions")
+            finally:
+                self._db.execute("DETACH other")
+        return len(self) - before
+
     def __len__(self) -> int:
         with self._reading():
             return int(self._db.execute("SELECT count(*) FROM completions").fetchone()[0])
@@ -220,7 +277,8 @@ class Store:
             try:
                 yield
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk has ended it already
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
@@ -284,6 +342,10 @@ def complete(
                         for at, completion in batch
                     )
                 known |= {mine[at]: completion for at, completion in batch}
+                if (
+                    generator.stored
+                ):  # a row that was taken over may have been first: it is the one that stays
+                    known |= store.get([mine[at] for at, _ in batch])
                 tokens = sum(completion.completion_tokens for _, completion in batch)
                 tally.generated_tokens += tokens
                 on_batch(len(batch), tokens)

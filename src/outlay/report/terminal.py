@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -21,6 +21,9 @@ from outlay.report.tables import (
     varying,
     with_interval,
 )
+
+if TYPE_CHECKING:
+    from outlay.plan import Plan
 
 Cell = Callable[[Mapping[str, float]], str]
 
@@ -62,6 +65,40 @@ SHORT = {
 def sweep_starts(points: int, folder: Path) -> None:
     _console().print(
         f"{points} {'run' if points == 1 else 'runs'}; their files go to {folder}", highlight=False
+    )
+
+
+def plan(found: "Plan") -> None:
+    """What a sweep needs, before anything is paid."""
+    console = _console()
+    _title(
+        console, f"Plan: {found.points} {'run' if found.points == 1 else 'runs'}, {found.queries:,} queries"
+    )
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for heading in ("if every first\nanswer is accepted", "if none is, and\nreplies are full"):
+        table.add_column(heading, justify="right")
+    best, worst = found.best, found.worst
+    table.add_row("completions to generate", f"{len(best.rows):,}", f"{len(worst.rows):,}")
+    table.add_row("tokens", f"{best.tokens:,}", f"{worst.tokens:,}")
+    table.add_row("US dollars", f"{best.usd:,.4f}", f"{worst.usd:,.4f}")
+    console.print(table)
+    console.print(
+        f"{found.stored:,} completions are in the store already, and cost nothing.", highlight=False
+    )
+    if found.learning:
+        console.print(
+            f"{found.learning} of the runs fit a policy first: the train and tune splits are in the plan, what the "
+            "fitted policy asks of the test split is not.",
+            highlight=False,
+        )
+    for line in found.failed:
+        console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        "Each distinct completion is counted once. Reply lengths on the left: the mean of the model's rows in the "
+        "store, or half of the most.",
+        style="dim",
+        highlight=False,
     )
 
 

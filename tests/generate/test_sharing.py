@@ -1,0 +1,167 @@
+"""One store for many processes: no call is paid twice, the dead hold nothing up, a limit is shared and never passed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from outlay.errors import SpendLimitReached
+from outlay.generate import Completion, Price, Request, Sampling, Tally, Tier
+from outlay.generate.spend import Spend, SpendLimit
+from outlay.generate.store import Store, complete
+
+WORKER = """
+    import sys, time
+    from pathlib import Path
+    sys.path[:0] = [{tests!r}]
+    from simulated import Simulated
+    from outlay.generate import Request, Sampling, Tally
+    from outlay.generate.store import Store, complete
+
+    class Slow(Simulated):
+        def generate(self, requests, spend):
+            for batch in super().generate(requests, spend):
+                time.sleep({pause})
+                yield batch
+                print(len(batch), flush=True)
+
+    rows = [Request("small", f"prompt {{at % 30}}", Sampling(0.7, 5), "attempt", at // 30, 0) for at in range(60)]
+    first = {first}
+    complete(rows[first:] + rows[:first], Slow(batch=3), Store(Path({store!r})), Tally())
+    print("done", flush=True)
+"""
+
+
+def worker(store: Path, first: int, pause: float) -> "subprocess.Popen[str]":
+    tests = str(Path(__file__).parents[1] / "agent")
+    code = textwrap.dedent(WORKER).format(tests=tests, store=str(store), first=first, pause=pause)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def test_jobs_that_want_the_same_rows_pay_for_each_once(tmp_path: Path) -> None:
+    jobs = [worker(tmp_path / "s.sqlite", first, 0.01) for first in (0, 20, 40)]
+    outputs = [job.communicate(timeout=120)[0].split() for job in jobs]
+    assert all(output[-1] == "done" for output in outputs)
+    assert sum(int(word) for output in outputs for word in output[:-1]) == 60
+    assert len(Store(tmp_path / "s.sqlite")) == 60
+
+
+def test_the_rows_of_a_job_that_was_killed_are_taken_over_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    job = worker(path, 0, 0.2)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "3\n"  # its first batch is kept, the rest is claimed
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()
+    other = worker(path, 0, 0.0)
+    output = other.communicate(timeout=60)[0].split()
+    kept = 60 - sum(map(int, output[:-1]))
+    assert output[-1] == "done" and 3 <= kept <= 9
+
+
+def test_a_claim_from_another_machine_stands_until_its_lease_ends(tmp_path: Path) -> None:
+    key = "ab" * 32
+    ours, theirs = Store(tmp_path / "s.sqlite"), Store(tmp_path / "s.sqlite")
+    theirs.owner = "elsewhere:1:2.0"
+    assert theirs.claim([key]) == [key] and ours.claim([key]) == []
+    ours._db.execute("UPDATE claims SET until=?", (time.time() - 1,))
+    assert ours.claim([key]) == [key]
+
+
+def test_an_error_gives_the_claims_up(tmp_path: Path) -> None:
+    from simulated import Simulated
+
+    class Broken(Simulated):
+        def generate(self, requests, spend):  # type: ignore[no-untyped-def]
+            raise RuntimeError("the engine died")
+            yield []
+
+    store = Store(tmp_path / "s.sqlite")
+    row = Request("small", "prompt", Sampling(0.7, 5), "attempt", 0, 0)
+    with pytest.raises(RuntimeError):
+        complete([row], Broken(), store, Tally())
+    assert store._db.execute("SELECT count(*) FROM claims").fetchone() == (0,)
+
+
+TIERS = (Tier("small", Price(input=1.0, output=2.0, units=1.0)),)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    calls=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.floats(0, 1)), max_size=30),
+    tokens=st.integers(1, 800),
+)
+def test_a_limit_is_never_passed_and_what_is_not_used_is_put_back(
+    tmp_path: Path, calls: list[tuple[int, int, float]], tokens: int
+) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    store._db.execute("DELETE FROM accounts")
+    jobs = [Spend(SpendLimit(None, tokens), TIERS, store, "sweep") for _ in range(2)]
+    billed = 0
+    for at, (prompt, most, used) in enumerate(calls):
+        spend = jobs[at % 2]
+        try:
+            ticket = spend.reserve("small", prompt, most)
+        except SpendLimitReached:
+            assert billed + prompt + most > tokens
+            continue
+        billed += prompt + int(used * most)
+        assert store.spent("sweep")[0] <= tokens
+        spend.settle(ticket, prompt, 0, int(used * most))
+    assert store.spent("sweep")[0] == billed <= tokens
+
+
+def test_a_reached_limit_says_what_is_spent_and_the_way_out(tmp_path: Path) -> None:
+    spend = Spend(SpendLimit(0.001, None), TIERS, Store(tmp_path / "s.sqlite"), "run")
+    spend.reserve("small", 100, 400)  # 0.0009 USD
+    with pytest.raises(SpendLimitReached, match=r"0\.0009 of 0\.0010 USD.*spend_limit_usd"):
+        spend.reserve("small", 100, 400)
+
+
+def test_the_first_layout_is_brought_over_row_by_row(tmp_path: Path) -> None:
+    import sqlite3
+
+    old = sqlite3.connect(tmp_path / "s.sqlite")
+    old.execute(
+        "CREATE TABLE completions (key TEXT PRIMARY KEY, model TEXT, created REAL, text TEXT, prompt_tokens INTEGER,"
+        " completion_tokens INTEGER, finish_reason TEXT, cached_tokens INTEGER, latency_s REAL) WITHOUT ROWID"
+    )
+    old.execute(
+        "INSERT INTO completions VALUES (?,?,?,?,?,?,?,?,?)", ("ab" * 32, "m", 1.0, "x", 2, 3, "stop", 1, 0.5)
+    )
+    old.commit()
+    old.close()
+    found = Store(tmp_path / "s.sqlite").get(["ab" * 32])
+    assert found == {"ab" * 32: Completion("x", 2, 3, "stop", cached_tokens=1, latency_s=0.5)}
+
+
+def test_list_export_prune_and_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from outlay.errors import ConfigError
+    from outlay.keep import store as command
+
+    path, other = tmp_path / "s.sqlite", tmp_path / "other.sqlite"
+    one = Store(path)
+    one.put([(f"{at:064x}", f"model-{at % 2}", Completion(f"é{at}", 2, 3, "stop")) for at in range(10)])
+    command(["--path", str(path), "list"])
+    assert "model-1" in (shown := capsys.readouterr().out) and "15" in shown
+    command(["--path", str(path), "export", "--out", str(tmp_path / "rows.jsonl")])
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == [f"é{at}" for at in range(10)]
+    command(["--path", str(other), "take", str(path)])
+    assert len(Store(other)) == 10
+    command(["--path", str(path), "prune", "--model", "model-0"])
+    assert len(one) == 10  # without --yes it only says what would go
+    command(["--path", str(path), "prune", "--model", "model-0", "--yes"])
+    assert {model for model, *_ in one.models()} == {"model-1"}
+    command(["--path", str(path), "take", str(other)])
+    assert len(one) == 10
+    with pytest.raises(ConfigError, match="model-0, model-1"):
+        command(["--path", str(path), "prune", "--model", "model-7"])
