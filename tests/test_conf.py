@@ -21,7 +21,7 @@ def test_a_choice_is_built_and_every_option_of_it_stands_in_its_file(file: Path)
     built = schema.component(group, choice, **NEEDS.get(choice, {}))
     node = OmegaConf.to_container(OmegaConf.load(CONF / file), resolve=False)
     written = set(node) - {"_target_", "defaults", *schema._shared_names(group)}
-    assert written == {field.name for field in dataclasses.fields(built)} - {"carry"}
+    assert written == {field.name for field in dataclasses.fields(built)}
     assert (CONF / file).read_text().startswith("# ")
 
 

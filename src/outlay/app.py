@@ -4,6 +4,7 @@ Everything that can be refused is refused in `_preflight`, before a model, a dat
 """
 
 import copy
+import json
 import os
 import secrets
 import signal
@@ -11,15 +12,17 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from outlay import __version__, schema, sweep
-from outlay.errors import ConfigError, OutlayError, nearest
+from outlay import __version__, record, schema, sweep
+from outlay.errors import ConfigError, OutlayError, SpendLimitReached, nearest
+from outlay.process import this_process
+from outlay.record import Ended
 
 if TYPE_CHECKING:
     from hydra.plugins.launcher import Launcher
@@ -41,23 +44,9 @@ INFO_FLAGS = (
 )
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How one point ended; crosses process borders, so it is plain."""
-
-    name: str
-    status: str  # FINISHED | FAILED
-    config: Mapping[str, Any]
-    choices: Mapping[str, str]  # group -> named option
-    metrics: Mapping[str, float]
-    folder: str
-    run_id: str = ""
-    oracle: bool = False
-    error: str = ""
-
-
 _refused: list[OutlayError] = []  # what ended a sweep as a whole; raised where Hydra does not print its trace
 _points: list[schema.Parts] = []  # of this process's command, checked before Hydra takes over
+_resumed: list[record.Plan] = []  # the sweep that this command goes on with
 _ended: list[Ended] = []  # of this process's command, for the exit code: Hydra returns nothing
 
 
@@ -97,16 +86,46 @@ def _command(words: Sequence[str]) -> int:
     multirun = any(word in ("-m", "--multirun") for word in words)
     info = any(word.split("=")[0] in INFO_FLAGS for word in words)
     overrides = [word for word in words if not word.startswith("-") and ("=" in word or word.startswith("~"))]
+    sweep_id = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(2)}"
+    wanted = next((word.partition("=")[2] for word in overrides if word.startswith("resume=")), "")
+    if wanted and wanted != "null":
+        if not multirun:
+            raise ConfigError(f"resume={wanted}: only sweeps are resumed. Add -m: outlay -m resume={wanted}")
+        overrides, sweep_id = _resume(wanted, overrides)
+        sys.argv[1:] = ["-m", *overrides]
     if not info:
         _points[:] = _preflight(overrides, multirun)
         if _points[0].settings.plan:
             return _say_plan()
         _writable(Path(_points[0].settings.output_dir))
-    os.environ["OUTLAY_SWEEP_ID"] = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{secrets.token_hex(2)}"
+    os.environ["OUTLAY_SWEEP_ID"] = sweep_id
     _hydra_main()
     for error in _refused:
         raise error
     return 0 if all(one.status == "FINISHED" for one in _ended) else 1
+
+
+def _resume(wanted: str, overrides: Sequence[str]) -> tuple[list[str], str]:
+    """The overrides of the sweep that is to go on, with what this command gives put over them; and its id.
+
+    Raises:
+        ConfigError: no such sweep.
+        OutlayError: it still runs.
+    """
+    from outlay.process import alive
+
+    given = [word for word in overrides if not word.startswith("resume=")]
+    where = next((word.partition("=")[2] for word in given if word.startswith("output_dir=")), None)
+    folder = record.find(Path(where or os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs")), wanted)
+    plan = record.read_plan(folder)
+    if alive(plan.process):
+        raise OutlayError(f"resume={plan.sweep_id}: it is still running (process {plan.process})")
+    _resumed[:] = [plan]
+    keys = {word.partition("=")[0].lstrip("+~") for word in given}
+    return [
+        *(word for word in plan.words if word.partition("=")[0].lstrip("+~") not in keys),
+        *given,
+    ], plan.sweep_id
 
 
 def _say_plan() -> int:
@@ -125,11 +144,17 @@ def _say_plan() -> int:
 
 
 def _doctor(words: Sequence[str]) -> int:
+    from outlay import track
     from outlay.doctor import doctor
 
+    output_dir = Path(os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs"))
+    if any(word != "--reap" for word in words):
+        raise ConfigError(f"outlay doctor takes --reap alone, not {' '.join(words)}")
     if words:
-        raise ConfigError(f"outlay doctor takes no options, not {' '.join(words)}")
-    doctor(Path(os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs")))
+        reaped = track.reap(track.Tracking(), output_dir)
+        print(f"{len(reaped)} runs whose process is gone are now KILLED" + "".join(f"\n  {one}" for one in reaped))
+        return 0
+    doctor(output_dir)
     return 0
 
 
@@ -139,7 +164,13 @@ def _store(words: Sequence[str]) -> int:
     return store(words)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor, "store": _store}
+def _import(words: Sequence[str]) -> int:
+    from outlay.imports import run
+
+    return run(words)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor, "import": _import, "store": _store}
 
 
 def _say(error: Exception, text: str, code: int) -> int:
@@ -354,15 +385,20 @@ def _job(config: DictConfig) -> Ended:
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     chosen = _choices(hydra_config)
+    multirun = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
+    ended = Ended("", "FAILED", _plain(config), chosen, {}, str(folder), code=_code())
+    if multirun and config.get("fail_fast") and (folder.parent / record.STOPPED).exists():
+        ended = replace(ended, name=_name(config, folder), status="SKIPPED", error="an earlier point failed")
+        _ended.append(ended)
+        return ended
     try:
         result = _run(config, folder, chosen)
-        ended = Ended(
+        ended = replace(
+            ended,
             name=result.name,
             status="FINISHED",
             config=result.config,
-            choices=chosen,
             metrics=dict(result.metrics),
-            folder=str(folder),
             run_id=result.run_id,
             oracle=result.oracle,
         )
@@ -370,19 +406,25 @@ def _job(config: DictConfig) -> Ended:
         if _traces():
             traceback.print_exc()
         message = str(error) if isinstance(error, OutlayError) else f"{type(error).__name__}: {error}"
-        ended = Ended(
-            _name(config, folder),
-            "FAILED",
-            _plain(config),
-            chosen,
-            {},
-            str(folder),
+        ended = replace(
+            ended,
+            name=_name(config, folder),
+            status="KILLED" if isinstance(error, SpendLimitReached) else "FAILED",
             error=" ".join(message.split()),
         )
+        if multirun:
+            (folder.parent / record.STOPPED).touch()
+    record.write_ended(ended)
     _ended.append(ended)
-    multirun = hydra_config.mode is not None and hydra_config.mode.name == "MULTIRUN"
-    _report(ended, hydra_config.job.num if multirun else None)
+    _report(ended, int(folder.name) if multirun else None)
     return ended
+
+
+def _code() -> str:
+    """What ran a point: a result of other code is not taken for this one's."""
+    from outlay.track import git_sha
+
+    return f"{__version__} {git_sha()}".strip()
 
 
 def _run(config: DictConfig, folder: Path, chosen: Mapping[str, str]) -> "Result":
@@ -391,7 +433,10 @@ def _run(config: DictConfig, folder: Path, chosen: Mapping[str, str]) -> "Result
     parts = _checked(config)
     sweep_id = os.environ.get("OUTLAY_SWEEP_ID", "")
     parent = os.environ.get("OUTLAY_PARENT_RUN") or None
-    tags = {"sweep_id": sweep_id} if parent else {}
+    tags = {"sweep_id": sweep_id, "point": folder.name} if parent else {}
+    earlier = json.loads(os.environ.get("OUTLAY_RETRY_OF", "{}")).get(folder.name)
+    if parent and earlier:
+        tags["retry_of"] = earlier
     return run_point(parts, _plain(config), OmegaConf.to_yaml(config), chosen, folder, tags, parent)
 
 
@@ -470,42 +515,81 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     from outlay import track
     from outlay.report import terminal
 
-    points = _plan(arguments)
-    first = _checked(_compose(points[0]))
+    overrides = _plan(arguments)
+    points = record.planned(overrides, [_plain(_compose(words)) for words in overrides])
+    first = _points[0]
     output_dir = Path(first.settings.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    if first.settings.verbose:
-        terminal.sweep_starts(len(points), folder)
+    resumed = _resumed[0] if _resumed else None
     sweep_id = os.environ["OUTLAY_SWEEP_ID"]
-    parent = track.start_run(
-        first.tracking,
-        output_dir,
-        f"{first.tracking.experiment} · {sweep_id}",
-        {"kind": "sweep", "sweep_id": sweep_id, "command": " ".join(arguments)[:5000]},
-    )
+    if resumed:
+        record.same(resumed, points)
+        parent = track.reopen(first.tracking, output_dir, resumed.parent)
+        earlier = track.unfinished(parent)
+    else:
+        if folder.exists():
+            raise OutlayError(f"{folder} is another sweep's. Run the command again for a new one")
+        folder.mkdir(parents=True)
+        parent = track.start_run(
+            first.tracking,
+            output_dir,
+            f"{first.tracking.experiment} · {sweep_id}",
+            {"kind": "sweep", "sweep_id": sweep_id, "command": " ".join(arguments)[:5000]},
+        )
+        earlier = {}
+    plan = record.Plan(sweep_id, tuple(arguments), parent.run_id, this_process(), points)
+    record.write_plan(folder, plan)
+    (folder / record.STOPPED).unlink(missing_ok=True)
+    done = record.finished(folder, plan)
+    if first.settings.reuse:
+        done = _reused(points, done, output_dir, sweep_id, parent) | done
+    todo = [point for point in points if point.number not in done]
+    for point in todo:
+        record.put_aside(folder, point.number)
+    if first.settings.verbose:
+        terminal.sweep_starts(len(points), len(done), folder)
     os.environ["OUTLAY_PARENT_RUN"] = parent.run_id
     os.environ["OUTLAY_SWEEP_POINTS"] = str(len(points))
+    os.environ["OUTLAY_RETRY_OF"] = json.dumps(earlier)
     try:
-        shared = _union(sweep_id, first.settings.verbose)
-        returns = launcher.launch(points, initial_job_idx=0)
+        shared = _union([_points[point.number] for point in todo], sweep_id, first.settings.verbose)
+        # A point keeps its number, and so its folder, whichever others are left to run.
+        words = [[*point.overrides, f"hydra.sweep.subdir='{point.number}'"] for point in todo]
+        returns = launcher.launch(words, initial_job_idx=0) if words else []
         # A launcher that runs jobs in other processes fills `_ended` there, not here.
-        _ended[:] = [one.return_value for one in returns]
-        failed = [one for one in _ended if one.status != "FINISHED"]
+        new = {point.number: one.return_value for point, one in zip(todo, returns, strict=True)}
+        _ended[:] = [(done | new)[point.number] for point in points]
+        unfinished = [one for one in _ended if one.status != "FINISHED"]
         _keep_sweep(_ended, folder, parent, shared)
-        parent.end("FAILED" if failed else "FINISHED")
+        failed = any(one.status == "FAILED" for one in unfinished)
+        parent.end("FAILED" if failed else "KILLED" if unfinished else "FINISHED")
     except BaseException as error:
         parent.end("FAILED" if isinstance(error, Exception) else "KILLED", error)
         raise
     if first.settings.verbose:
         terminal.sweep_ends(_ended, folder, track.ui_command(first.tracking, output_dir))
-    if failed:
-        terminal.failures(_ended)
+    if unfinished:
+        terminal.failures(_ended, sweep_id)
     return returns
 
 
-def _union(sweep_id: str, verbose: bool) -> int:
+def _reused(
+    points: Sequence[record.PlanPoint],
+    done: Mapping[int, Ended],
+    output_dir: Path,
+    sweep_id: str,
+    parent: Any,
+) -> dict[int, Ended]:
+    """Points that another sweep has finished: linked from the parent's tags and the table, not copied."""
+    wanted = {point.hash for point in points if point.number not in done}
+    found = record.elsewhere(output_dir, wanted, _code(), but=sweep_id)
+    linked = {point.number: found[point.hash] for point in points if point.hash in found}
+    parent.tags({f"reused.{number}": one.run_id for number, one in linked.items()})
+    return linked
+
+
+def _union(points: Sequence[schema.Parts], sweep_id: str, verbose: bool) -> int:
     """Generate what the points ask first, together; the points then read it. Tokens generated."""
-    if len(_points) < 2 or not any(parts.generator.stored for parts in _points):
+    if len(points) < 2 or not any(parts.generator.stored for parts in points):
         return 0
     from outlay.cache import cache_dir
     from outlay.generate.store import Store
@@ -516,7 +600,7 @@ def _union(sweep_id: str, verbose: bool) -> int:
     try:
         with Progress("what all points ask first", None, verbose) as progress:
             return union(
-                _points, store, sweep_id, lambda rows, tokens: progress(0, rows, tokens)
+                points, store, sweep_id, lambda rows, tokens: progress(0, rows, tokens)
             ).generated_tokens
     finally:
         store.close()

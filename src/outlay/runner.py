@@ -15,10 +15,11 @@ from outlay.agent import Policy, verifiers
 from outlay.agent.executor import Asked, Limits, Task, Verifier, execute, scored
 from outlay.agent.grow import Grow
 from outlay.agent.ledger import Ledger, Line, Query, ledger_schema, ledger_table, read_ledger
+from outlay.agent.scorer import WithScorer
 from outlay.cache import cache_dir
 from outlay.context.stage import Sent, Stage
 from outlay.data import Example
-from outlay.errors import DataError, OutlayError
+from outlay.errors import DataError, OutlayError, SpendLimitReached
 from outlay.generate import FRESH, Earlier, Message, Prompt, Tally
 from outlay.generate.prompting import Prompting
 from outlay.generate.spend import Spend
@@ -26,7 +27,8 @@ from outlay.generate.store import Store
 from outlay.progress import Progress
 from outlay.routers import Setting
 from outlay.schema import Parts, component
-from outlay.score.match import is_exact, matches, parse
+from outlay.score.correct import grader
+from outlay.score.match import is_exact, parse
 from outlay.sweep import config_hash, flat
 
 if TYPE_CHECKING:
@@ -111,7 +113,8 @@ def run_point(
             _keep_artifacts(tracked, parts, folder)
             tracked.end()
         except BaseException as error:
-            status = "FAILED" if isinstance(error, Exception) else "KILLED"
+            stopped = isinstance(error, SpendLimitReached) or not isinstance(error, Exception)
+            status = "KILLED" if stopped else "FAILED"
             log.error("run %s %s: %s\n%s", name, status, error, traceback.format_exc())
             tracked.end(status, error, private=_private(parts))  # first: what follows may fail as well
             try:
@@ -175,14 +178,14 @@ def _run(
                     parts.generator,
                     store,
                     tally,
-                    _verifiers(chunk, sent, parts),
+                    {**_verifiers(chunk, sent, parts), **getattr(policy, "verifiers", {})},
                     _limits(parts),
                     parts.settings.seed,
                     ledger,
                     progress,
                     spend,
                 )
-                lines = scored(ledger.lines, _scorer(chunk, parts))
+                lines = scored(ledger.lines, grader(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
                 oracle = oracle or ledger.oracle or (stage is not None and stage.selector.oracle)
                 line_rows += [line_numbers(line) for line in lines]
@@ -230,7 +233,11 @@ def _policy(parts: Parts) -> Policy:
     )
     policy: Policy = parts.router.policy(setting)
     grows = getattr(parts.budget, "verifier", None)  # a budget that answers decide
-    return Grow(policy, grows) if grows else policy
+    policy = Grow(policy, grows) if grows else policy
+    if getattr(parts.retry, "asks", "") != "scorer":
+        return policy
+    explorer = parts.router.policy(replace(setting, retry=parts.retry.exploring()))
+    return WithScorer(policy, explorer, setting.embed, setting.seed, parts.retry.threshold)
 
 
 def _embedder(parts: Parts) -> Any:
@@ -268,7 +275,7 @@ def _fitted(
                 lambda finished, rows, tokens: progress(0, rows, tokens),
                 spend,
             )
-            ledger.lines += scored(part.lines, _scorer(chunk, parts))
+            ledger.lines += scored(part.lines, grader(chunk, parts))
             ledger.queries |= part.queries
     log.info("fitted on %d queries, %d tokens", len(ledger.queries), ledger.tokens)
     return policy.fit(ledger), {
@@ -408,25 +415,39 @@ def _verifiers(
         "grounded": verifiers.grounded(contexts, getattr(parts.budget, "threshold", 0.0))
     }
     if is_exact(parts.dataset.answer):
-        references = {example.id: example.references for example in chunk}
-        known["gold"] = verifiers.gold(references, parts.dataset.answer)
-    return known
+        gold = grader(chunk, parts)
+        known["gold"] = Verifier(lambda _, line: gold.verdict(line), oracle=True)
+    return known | _checks(chunk, sent, parts)
 
 
-def _scorer(chunk: Sequence[Example], parts: Parts) -> Any:
-    """Line -> score: 1 or 0 for answers that can be right, token F1 for free text; a failed call scores 0."""
-    from outlay.score.quality import token_f1
+def _checks(
+    chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], parts: Parts
+) -> dict[str, Verifier | Asked]:
+    """Verifiers that see no gold. An attempt is judged on the context that it had, without worked examples."""
+    text, prompting = parts.prompt.over(parts.dataset.prompt), parts.prompt
+    known = {example.id: (example, each) for example, each in zip(chunk, sent, strict=True)}
 
-    gold = {example.id: example.references for example in chunk}
-    exact = is_exact(parts.dataset.answer)
+    def ask(line: Line) -> Prompt:
+        example, each = known[line.example_id]
+        asked: Prompt = prompting.prompt(text, example, each[line.step].context.text if each else "", ())
+        return asked
 
-    def score(line: Line) -> float:
-        references = gold[line.example_id]
-        if exact:
-            return float(matches(line.answer, references, parts.dataset.answer))
-        return token_f1(line.text, references) if references else float("nan")
-
-    return score
+    replies = getattr(
+        parts.router, "verifier_samples", getattr(parts.retry, "verifier_samples", 3)
+    )  # a router may ask too
+    judge = getattr(parts.retry, "judge", None) or parts.generator.tiers[-1].name
+    checks: dict[str, Verifier | Asked] = {
+        "agreement": verifiers.agreement(),
+        "parse": verifiers.parsed(),
+        "logprob": verifiers.logprob(),
+        "self_verify": verifiers.self_verify(ask, replies),
+        "judge": verifiers.judge(ask, judge, replies),
+        "reflect": verifiers.reflect(ask),
+    }
+    asked, threshold = getattr(parts.retry, "asks", None), getattr(parts.retry, "threshold", None)
+    if asked in checks and threshold is not None:
+        checks[asked] = replace(checks[asked], threshold=threshold)
+    return checks
 
 
 def _shown(example: Example, one: "Prediction", lines: Sequence[Line]) -> "Shown":

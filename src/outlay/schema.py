@@ -39,6 +39,9 @@ class Settings:
     verbose: bool = True  # progress bars and the table at the end
     output_dir: str = "multirun_outputs"
     plan: bool = False  # say what the points would need, and pay for nothing
+    resume: str | None = None  # a sweep's id, or last: go on with what has not finished
+    reuse: bool = False  # take a point that another sweep has finished, with the same config and code
+    fail_fast: bool = False  # after the first failure, start no other point
     sweep: list[Any] = dataclasses.field(default_factory=list)  # a preset's union of grids
 
 
@@ -291,6 +294,11 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             for tier in parts.generator.tiers
         ),
         (
+            parts.metrics.scorer == "recorded" and not hasattr(parts.generator, "recorded"),
+            f"metrics.scorer=recorded: generator={parts.generator.name} replays no log, so there is no flag to go by. "
+            "Use metrics.scorer=outlay, or generator=replay",
+        ),
+        (
             stop == "gold" and not data.has_gold,
             f"retry.stop=gold: dataset={data.name} has no gold answers. "
             "Use retry.stop=vote or retry.stop=parse",
@@ -299,6 +307,8 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             stop == "gold" and summary,
             "retry.stop=gold: a summary is never exactly right, so it would never stop. Use retry=none",
         ),
+        *_retry_combinations(parts, tiers),
+        *_router_combinations(parts, tiers),
         (
             not data.has_document and selector.name != "none",
             f"selector={selector.name} needs a document, and dataset={data.name} has none. Use selector=none",
@@ -348,6 +358,108 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             data.credentialed and not parts.generator.stays_home,
             f"dataset={data.name} is credentialed: its text may not be sent to generator={parts.generator.name}, "
             "whose address is not on this machine. Use a local generator",
+        ),
+    ]
+
+
+def _retry_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool, str]]:
+    """The rules of how often to try, and of what checks a try; as in `_combinations`."""
+    data, retry, probe, router = parts.dataset, parts.retry, parts.probe, parts.router
+    asks, judge = getattr(retry, "asks", None), getattr(retry, "judge", None)
+    attempts = int(getattr(retry, "max_attempts", getattr(retry, "attempts_per_tier", 1)))
+    probed = int(getattr(probe, "k", 0))
+    sampled = max(attempts, probed) if getattr(probe, "reuse", False) else attempts + probed
+    ladder = getattr(retry, "tiers", None)
+    escalates = retry.name == "escalate"
+    return [
+        (
+            data.answer == "text" and (retry.name in ("vote", "adaptive") or asks == "agreement"),
+            f"retry={retry.name}: dataset={data.name} is answered in free text, and free texts never agree. "
+            "Use retry=none, or retry=fixed with retry.stop=verifier and retry.verifier=self_verify",
+        ),
+        (
+            asks == "agreement" and sampled < getattr(retry, "verifier_samples", 1),
+            f"retry.verifier=agreement: it compares at least {getattr(retry, 'verifier_samples', 1)} samples "
+            f"(retry.verifier_samples), and a query has at most {sampled}. Allow more attempts",
+        ),
+        (
+            asks == "scorer" and (not data.has_gold or data.answer == "text"),
+            f"retry.verifier=scorer is fitted on right and wrong answers, and dataset={data.name} has none. "
+            "Use retry.verifier=self_verify",
+        ),
+        (
+            judge is not None and judge not in tiers,
+            f"retry.judge={judge}: generator={parts.generator.name} has no such tier. {nearest(str(judge), tiers)}",
+        ),
+        (
+            asks == "judge" and len(tiers) < 2,
+            f"retry.verifier=judge asks another tier, and generator={parts.generator.name} has one. "
+            "Use retry.verifier=self_verify",
+        ),
+        (
+            escalates and len(ladder or tiers) < 2,
+            f"retry=escalate goes from tier to tier, and there is one: {(ladder or tiers)[0]}. "
+            "Use retry=fixed, or a generator with several tiers",
+        ),
+        *(
+            (
+                tier not in tiers,
+                f"retry.tiers: generator={parts.generator.name} has no tier '{tier}'. {nearest(str(tier), tiers)}",
+            )
+            for tier in ladder or ()
+        ),
+        (
+            escalates and (getattr(router, "tier", None) or tiers[0]) not in (ladder or tiers),
+            f"retry.tiers={ladder}: router.tier={getattr(router, 'tier', None) or tiers[0]}, where it starts, is not "
+            "among them",
+        ),
+        (
+            escalates and router.name != "static",
+            f"retry=escalate and router={router.name} would both choose the tier. Use retry=fixed, or router=static",
+        ),
+        (
+            getattr(retry, "predictor", None) is not None and probe.name == "none",
+            "retry.predictor foretells from a probe, and there is none. Use probe=cbe",
+        ),
+    ]
+
+
+def _router_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool, str]]:
+    """The rules of routers; as in `_combinations`."""
+    data, router = parts.dataset, parts.router
+    name = f"router={router.name}"
+    return [
+        (
+            len(tiers) < getattr(router, "least_tiers", 1),
+            f"{name} chooses between tiers, and generator={parts.generator.name} has one. "
+            "Use router=static, or generator=ladder",
+        ),
+        (
+            getattr(router, "learns", False) and not data.has_gold,
+            f"{name} learns from right and wrong answers, and dataset={data.name} has no gold. "
+            "Use router=static or router=mot",
+        ),
+        (
+            getattr(router, "reads_gold", False) and (not data.has_gold or data.answer == "text"),
+            f"{name} stops at a right answer, and dataset={data.name} has none that can be right. "
+            "Use router=static or router=lagrangian",
+        ),
+        (
+            getattr(router, "predictor", None) is not None and parts.probe.name == "none",
+            "router.predictor foretells from a probe, and there is none. Use probe=cbe",
+        ),
+        *(
+            (
+                tier is not None and tier not in tiers,
+                f"router.{end}={tier}: generator={parts.generator.name} has no such tier. "
+                f"{nearest(str(tier), tiers)}",
+            )
+            for end in ("weak", "strong")
+            for tier in [getattr(router, end, None)]
+        ),
+        (
+            hasattr(router, "weak") and (router.weak or tiers[0]) == (router.strong or tiers[-1]),
+            f"{name}: weak and strong are the same tier, {getattr(router, 'weak', None) or tiers[0]}",
         ),
     ]
 

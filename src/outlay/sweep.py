@@ -9,7 +9,7 @@ from typing import Any
 
 from outlay.errors import ConfigError
 
-TRANSPORT = ("verbose", "output_dir", "tracking", "sweep", "plan")
+TRANSPORT = ("verbose", "output_dir", "tracking", "sweep", "plan", "resume", "reuse", "fail_fast")
 """Keys that change where a run goes, not what it is."""
 
 LIMITS = ("spend_limit_usd", "spend_limit_tokens")

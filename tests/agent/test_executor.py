@@ -1,6 +1,7 @@
 """The executor: the sum over lines is the bill, draws are shared between policies, budgets are never passed."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Simulated
 
-from outlay.agent import Stop
-from outlay.agent.executor import Limits, Outcome, Task, Verifier, execute, scored
-from outlay.agent.ledger import Ledger, Line, Query, ledger_table, read_ledger
+from outlay.agent import Action, Attempt, Stop, Verify
+from outlay.agent.executor import Asked, Limits, Outcome, Task, Verifier, execute, scored
+from outlay.agent.ledger import Ledger, Line, Query, Trace, ledger_table, read_ledger
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.retry.none import NoRetry
 from outlay.errors import ConfigError
-from outlay.generate import FRESH, Completion, Earlier, Prompt, Request, Tally
+from outlay.generate import FRESH, Completion, Earlier, Failure, Prompt, Request, Tally
 from outlay.generate.store import Store
 from outlay.inflation.probes.cbe import Cbe
 from outlay.inflation.probes.none import NoProbe
@@ -319,3 +320,104 @@ def test_an_unsupported_answer_is_tried_again_with_a_larger_context(store: Store
     grown = outcomes[1].trace.attempts
     assert grown[2].prompt_tokens > 1.5 * grown[0].prompt_tokens  # the ledger shows what the step cost
     assert [line.attempt for line in grown] == [1, 2, 3, 4]
+
+
+class Stumbling(Simulated):
+    """Every answer comes at the second try; the first was billed."""
+
+    def _one(self, request: Request) -> Completion:
+        failure = Failure("not JSON", prompt_tokens=len(request.text), completion_tokens=2, latency_s=0.2)
+        return replace(super()._one(request), failures=(failure,))
+
+
+def test_a_call_that_failed_and_was_tried_again_is_a_line_and_on_the_bill(store: Store) -> None:
+    outcomes, ledger, _ = run(store, Fixed(stop="gold", max_attempts=3), generator=Stumbling())
+    tried = [line for line in ledger.lines if line.finish_reason == "retried"]
+    answered = [line for line in ledger.lines if line.kind == "attempt" and line.finish_reason == "stop"]
+    assert len(tried) == len(answered) and all(line.error == "not JSON" and line.tokens for line in tried)
+    assert ledger.tokens == sum(outcome.trace.tokens for outcome in outcomes)
+    for outcome in outcomes:  # it is no attempt at an answer, and is numbered as none
+        assert [line.attempt for line in outcome.trace.attempts] == [
+            at + 1 for at in range(len(outcome.trace.attempts))
+        ]
+        assert [line.line for line in outcome.trace.lines] == list(range(len(outcome.trace.lines)))
+    _, second, tally = run(store, Fixed(stop="gold", max_attempts=3), generator=Stumbling())
+    assert second.lines == ledger.lines and not tally.misses  # a second run has the same ledger
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    """Attempts until a verifier that costs calls accepts one, at most three."""
+
+    def fit(self, ledger: Ledger) -> "Doubtful":
+        return self
+
+    def next(self, trace: Trace) -> Action:
+        attempts = trace.attempts
+        if attempts and not trace.checked(attempts[-1].attempt, "asked"):
+            return Verify("asked", attempts[-1].attempt)
+        if attempts and trace.verdict(attempts[-1].attempt, "asked"):
+            return Stop(attempts[-1].answer, solved=True)
+        return Attempt("small", 0.7) if len(attempts) < 3 else Stop(trace.last_answer(), solved=False)
+
+
+def test_a_verifier_that_asks_a_model_is_paid_for(store: Store) -> None:
+    generator = Simulated(p=0.5)
+    asked = Asked(
+        prompt=lambda trace, line: Prompt((("user", f"Is {line.answer} right for {trace.query.id}?"),)),
+        read=lambda reply: {"right": 1.0, "wrong-a": 0.0, "wrong-b": 0.0}.get(reply),
+        k=3,
+        temperature=0.7,
+    )
+    ledger = Ledger()
+    outcomes = execute(
+        tasks(10),
+        Doubtful(),
+        generator,
+        store,
+        Tally(),
+        {"asked": asked},
+        Limits(max_new_tokens=10),
+        0,
+        ledger,
+    )
+    for outcome in outcomes:
+        trace = outcome.trace
+        for attempt in trace.attempts:
+            checks = [x for x in trace.lines if x.kind == "verify" and x.attempt == attempt.attempt]
+            said = [x.confidence for x in checks if x.confidence is not None]
+            assert len(checks) == 3 and all(x.verifier == "asked" and x.completion_tokens for x in checks)
+            assert [x.prompt_tokens > 0 for x in checks] == [True, False, False]  # one request
+            mean = sum(said) / len(said) if said else None
+            assert trace.confidence(attempt.attempt, "asked") == mean
+            assert trace.verdict(attempt.attempt, "asked") == (None if mean is None else mean >= 0.5)
+        assert outcome.stop.solved == bool(trace.verdict(trace.attempts[-1].attempt, "asked"))
+    assert not ledger.oracle and ledger.tokens == sum(outcome.trace.tokens for outcome in outcomes)
+
+
+def test_a_chain_of_ones_choice_can_be_shown(store: Store) -> None:
+    seen: list[Earlier] = []
+
+    def prompt(shown: Earlier, step: int) -> Prompt:
+        seen.append(shown)
+        return Prompt((("user", shown.context),))
+
+    @dataclass(frozen=True)
+    class Shows:
+        def fit(self, ledger: Ledger) -> "Shows":
+            return self
+
+        def next(self, trace: Trace) -> Action:
+            done = len(trace.attempts)
+            plan = [
+                Attempt("small", 0.7),
+                Attempt("small", 0.7, "carry"),
+                Attempt("small", 0.7, "other", shown="x"),
+            ]
+            return plan[done] if done < len(plan) else Stop(None, solved=False)
+
+    task = Task(Query("q", "", 0, 1), prompt, lambda reply: reply)
+    ledger = Ledger()
+    execute([task], Shows(), Simulated(p=1), store, Tally(), {}, Limits(max_new_tokens=10), 0, ledger)
+    assert seen == [FRESH, Earlier("carry", "right"), Earlier("other", "x")]
+    assert [line.context for line in ledger.lines] == ["fresh", "carry", "other"]

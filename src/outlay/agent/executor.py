@@ -331,7 +331,9 @@ def _lines(call: _Call, replies: Sequence[Completion], price: Price, limits: Lim
             temperature=request.sampling.temperature,
         )
         for failure in reply.failures:
-            billed = Completion("", failure.prompt_tokens, failure.completion_tokens, "retried")
+            billed = Completion(
+                "", failure.prompt_tokens, failure.completion_tokens, "retried", failure.cached_tokens
+            )
             tokens = _billed(price, billed, first=True)
             lines.append(
                 replace(

@@ -16,6 +16,13 @@ Span = tuple[int, int]
 SPLITS = {"train": 0.5, "tune": 0.2, "test": 0.3}
 """Shares of the hash split, for data sets that have none of their own. Ours."""
 
+OTHER = "Someone else answered this task:\n\n{{ chain }}\n\nIt may be wrong. {{ user }}"
+REFLECT = (
+    "That was an earlier try, and it failed. What you wrote about it:\n{{ reflection }}\n\n"
+    "Solve the task again from the start.\n\n{{ user }}"
+)
+CARRY = "That was an earlier try, and it may be wrong. Solve the task again from the start.\n\n{{ user }}"
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -41,13 +48,19 @@ class Example:
 
 @dataclass(frozen=True)
 class PromptText:
-    """How a data set is asked by `prompt=auto`: Jinja templates over `question`, `context`, `choices`, `meta`."""
+    """How a data set is asked by `prompt=auto`: Jinja templates over `question`, `context`, `choices`, `meta`.
+
+    carry, other, reflect: what the user says where a chain is shown; see `Prompting`, whose usual wording they hold.
+    """
 
     user: str
     system: str = ""
     prefill: str = ""  # first words of the assistant's turn
     max_new_tokens: int = 64
     stop: tuple[str, ...] = ()
+    carry: str = CARRY
+    other: str = OTHER
+    reflect: str = REFLECT
 
 
 @dataclass(frozen=True, kw_only=True)

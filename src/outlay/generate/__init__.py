@@ -130,6 +130,7 @@ class Failure:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency_s: float = 0.0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,11 @@ if TYPE_CHECKING:
 
 META = ("cue", "instruction")
 """Of an example's meta, what a template may use: the rest describes how the example was made, gold's places included."""
-OTHER = "Someone else answered this task:\n\n{{ chain }}\n\nIt may be wrong. {{ user }}"
-REFLECT = (
-    "That was an earlier try, and it failed. What you wrote about it:\n{{ reflection }}\n\n"
-    "Solve the task again from the start.\n\n{{ user }}"
-)
-CARRY = "That was an earlier try, and it may be wrong. Solve the task again from the start.\n\n{{ user }}"
 
 
 @dataclass(frozen=True)
 class Prompting:
-    """How an example is asked. null takes the data set's own wording.
+    """How an example is asked. null takes the data set's own wording, or the usual one for what follows a shown chain.
 
     template, prefill: Jinja over question, context, choices, meta; carry, other, reflect: over the same and `user`,
     `chain`, `reflection`. All but `other` follow the chain as the assistant's own turn.
@@ -34,9 +28,9 @@ class Prompting:
     template: str | None = None
     system: str | None = None
     prefill: str | None = None
-    carry: str = CARRY  # the user's turn that follows a shown chain
-    other: str = OTHER  # the user's turn that shows a chain as someone else's
-    reflect: str = REFLECT  # the user's turn that follows a shown chain and what was written about it
+    carry: str | None = None  # the user's turn that follows a shown chain
+    other: str | None = None  # the user's turn that shows a chain as someone else's
+    reflect: str | None = None  # the user's turn that follows a shown chain and what was written about it
     shots: int = option(0, least=0)  # worked examples from the train split
     answer_pattern: str | None = None  # a regular expression; its first group is the answer
     max_new_tokens: int | None = option(None, least=1)
@@ -65,8 +59,11 @@ class Prompting:
             prefill=own.prefill if self.prefill is None else self.prefill,
             max_new_tokens=self.max_new_tokens or own.max_new_tokens,
             stop=own.stop if self.stop is None else tuple(self.stop),
+            carry=own.carry if self.carry is None else self.carry,
+            other=own.other if self.other is None else self.other,
+            reflect=own.reflect if self.reflect is None else self.reflect,
         )
-        for source in (text.user, text.system, text.prefill, self.carry, self.other, self.reflect):
+        for source in (text.user, text.system, text.prefill, text.carry, text.other, text.reflect):
             _template(source)
         return text
 
@@ -88,9 +85,10 @@ class Prompting:
         user, prefill = _fill(text.user, fields), _fill(text.prefill, fields)
         messages = [("system", _fill(text.system, fields))] if text.system else []
         messages += shots
-        again = {"fresh": "", "carry": self.carry, "other": self.other, "reflect": self.reflect}[
-            shown.context
-        ]
+        again = ""
+        if shown.context != "fresh":
+            own = getattr(self, shown.context)
+            again = getattr(text, shown.context) if own is None else own
         if shown.context in ("carry", "reflect"):
             messages += [("user", user), ("assistant", prefill + shown.chain)]
         if again:

@@ -6,8 +6,6 @@ are kept: an error is never served again as an answer.
 """
 
 import json
-import os
-import socket
 import sqlite3
 import threading
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 from outlay.errors import GenerationError
 from outlay.generate import Completion, Failure, Generator, Request, Tally
 from outlay.generate.spend import UNLIMITED, Spend
+from outlay.process import alive, this_process
 
 VERSION = 1
 LEASE_S = 120.0
@@ -54,7 +53,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
+        self.owner = this_process()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Processes wait for each other's commits rather than fail; threads of one share the connection.
@@ -140,10 +139,10 @@ class Store:
                 marks = ",".join("?" * len(part))
                 query = f"SELECT key, owner, until FROM claims WHERE key IN ({marks})"
                 claims |= {key.hex(): (owner, until) for key, owner, until in self._db.execute(query, part)}
-            alive = {owner: self._alive(owner) for owner, _ in claims.values()}
+            living = {owner: alive(owner) for owner, _ in claims.values()}
             for key in keys:
                 owner, until = claims.get(key, ("", 0.0))
-                if key not in answered and (until < now or not alive[owner] or owner == self.owner):
+                if key not in answered and (until < now or not living[owner] or owner == self.owner):
                     mine.append(key)
             self._db.executemany(
                 "INSERT OR REPLACE INTO claims VALUES (?,?,?)",
@@ -265,11 +264,6 @@ class Store:
     def close(self) -> None:
         self._db.close()
 
-    def _alive(self, owner: str) -> bool:
-        """Whether the process that claimed a row still runs; one on another machine counts until its lease ends."""
-        host, pid, started = owner.rsplit(":", 2)
-        return host != socket.gethostname() or _started(int(pid)) == started
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._reading():
@@ -299,16 +293,6 @@ class Store:
 def _parts(keys: Sequence[str]) -> Iterator[list[bytes]]:
     for first in range(0, len(keys), 500):  # SQLite's limit on variables
         yield [bytes.fromhex(key) for key in keys[first : first + 500]]
-
-
-def _started(pid: int) -> str:
-    """When a process began, "" where there is none: a number alone is used again."""
-    import psutil
-
-    try:
-        return f"{psutil.Process(pid).create_time():.2f}"
-    except psutil.Error:
-        return ""
 
 
 def complete(

@@ -18,6 +18,8 @@ from outlay.models import (
     load_tokenizer,
     model_folder,
     placement,
+    render_chat,
+    token_ids,
     tokenizer_hash,
     weights_hash,
 )
@@ -75,21 +77,13 @@ class Transformers:
         return count_tokens(self.model, texts, self.revision)
 
     def render(self, prompt: Prompt, tier: str) -> str:
-        tokenizer = load_tokenizer(self.model, self.revision)
-        if not tokenizer.chat_template:
-            raise GenerationError(
-                f"generator.model={self.model}: its tokenizer has no chat template. Use an instruct model"
-            )
-        messages = [{"role": role, "content": text} for role, text in prompt.messages]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return str(text) + prompt.prefill
+        return render_chat(self.model, self.revision, prompt)
 
     def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         model = load_causal(self.model, self.revision, self.device, self.dtype)
         tokenizer = load_tokenizer(self.model, self.revision)
         texts = list(dict.fromkeys(request.text for request in requests))
-        encoded = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
-        ids = {text: one.ids for text, one in zip(texts, encoded, strict=True)}
+        ids = dict(zip(texts, token_ids(self.model, texts, self.revision), strict=True))
         lengths = {text: len(one) for text, one in ids.items()}
         for batch in self._batches(requests, ids):
             rows = [requests[at] for at in batch]

@@ -13,6 +13,7 @@ def sweep_files(points: Sequence[Point], folder: Path) -> list[Path]:
     One that cannot be written is named on the terminal and hides no other: the runs are paid for and finished.
     """
     from outlay.report import figures, regret, tables
+    from outlay.report.agent import contamination, retries, routing
     from outlay.report.grid import curves, effects, positions, savings, separation
 
     writers = (
@@ -24,6 +25,10 @@ def sweep_files(points: Sequence[Point], folder: Path) -> list[Path]:
         separation.metric_separation,
         positions.kept_positions,
         savings.savings,
+        retries.inflation_table,
+        retries.retry_curves,
+        contamination.contamination,
+        routing.routing,
     )
     written: list[Path] = []
     for writer in writers if points else ():

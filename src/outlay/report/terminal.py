@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,10 @@ SHORT = {
 }
 
 
-def sweep_starts(points: int, folder: Path) -> None:
+def sweep_starts(points: int, done: int, folder: Path) -> None:
+    finished = f", {done} of them finished before" if done else ""
     _console().print(
-        f"{points} {'run' if points == 1 else 'runs'}; their files go to {folder}", highlight=False
+        f"{points} {'run' if points == 1 else 'runs'}{finished}; their files go to {folder}", highlight=False
     )
 
 
@@ -167,18 +169,24 @@ def sweep_ends(ended: Sequence[Any], folder: Path, ui: str) -> None:
             console.print(f"  {what + ':':12} {where}", markup=False, highlight=False, soft_wrap=True)
 
 
-def failures(ended: Sequence[Any]) -> None:
-    """The points that failed, each with its error."""
+def failures(ended: Sequence[Any], sweep_id: str) -> None:
+    """The points that did not finish, each with its error, and how to go on."""
     failed = [one for one in ended if one.status != "FINISHED"]
+    by_status = Counter(one.status.lower() for one in failed)
+    what = ", ".join(f"{number} {status}" for status, number in by_status.items())
     table = Table(
-        title=f"{len(failed)} of {len(ended)} runs failed", title_style="bold red", title_justify="left"
+        title=f"{len(failed)} of {len(ended)} runs did not finish ({what})",
+        title_style="bold red",
+        title_justify="left",
     )
     table.add_column("run")
     table.add_column("error", overflow="fold")
     table.add_column("log", overflow="fold")
     for one in failed:
         table.add_row(one.name, one.error, f"{one.folder}/run.log")
-    Console(stderr=True).print(table)
+    console = Console(stderr=True)
+    console.print(table)
+    console.print(f"Go on with these alone: outlay -m resume={sweep_id}", markup=False, highlight=False)
 
 
 def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:

@@ -19,7 +19,9 @@ class Static:
     name: ClassVar[str] = "static"
 
     def policy(self, setting: Setting) -> "StaticPolicy":
-        return StaticPolicy(setting.retry, setting.probe, self.tier or setting.tiers[0].name)
+        names = [tier.name for tier in setting.tiers]
+        retry = setting.retry.within(names) if hasattr(setting.retry, "within") else setting.retry
+        return StaticPolicy(retry, setting.probe, self.tier or names[0])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outlay.schema import option
+from outlay.score.correct import SCORERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,7 @@ class Metrics:
 
     choice: str = option("auto", choices=("auto", "qa", "summary", "all"))
     bertscore_model: str | None = None
+    scorer: str = option("outlay", choices=SCORERS)  # when an answer counts as right; see `score.correct`
     resamples: int = option(2000, least=100)  # of the bootstrap
 
 

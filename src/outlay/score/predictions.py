@@ -11,7 +11,8 @@ from outlay.agent.ledger import Line
 from outlay.context.stage import Sent
 from outlay.data import Example
 from outlay.schema import Parts
-from outlay.score.match import is_exact, matches
+from outlay.score.correct import grader
+from outlay.score.match import is_exact
 from outlay.score.provenance import link
 
 
@@ -30,7 +31,7 @@ def predictions(
     """One prediction per example, in order. steps: the contexts that each could be answered with."""
     from outlay.score.quality import score_batch
 
-    exact = is_exact(parts.dataset.answer)
+    exact, grade = is_exact(parts.dataset.answer), grader(chunk, parts)
     finals = [_final(outcome) for outcome in outcomes]
     # The context that the answer was given on; without an answer, the last one that was tried.
     sent = [
@@ -54,8 +55,8 @@ def predictions(
         reply = final.text if final else ""
         trace, attempts = outcome.trace, outcome.trace.attempts
         correct = None
-        if exact and example.references:
-            correct = matches(outcome.stop.answer, example.references, parts.dataset.answer)
+        if exact and grade.knows(example.id):
+            correct = grade(_judged(outcome, final, example.id)) >= 0.5
             metrics = {"accuracy": float(correct), **metrics}
         generated = one is not None and parts.generator.samples and reply
         links = (
@@ -128,6 +129,17 @@ def _final(outcome: Outcome) -> Line | None:
         if line.answer == outcome.stop.answer:
             return line
     return None
+
+
+def _judged(outcome: Outcome, final: Line | None, example_id: str) -> Line:
+    """The line that the final answer stands on: an attempt's, else any sample's; a policy may also make up an answer."""
+    if final:
+        return final
+    answer = outcome.stop.answer
+    for line in reversed(outcome.trace.lines):
+        if line.kind != "verify" and line.finish_reason != "retried" and line.answer == answer:
+            return line
+    return Line(example_id, 0, "attempt", answer=answer, text=answer or "", error="no such reply was made")
 
 
 def _number(value: float) -> float | None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from outlay import __version__
 from outlay.errors import ConfigError, OutlayError
+from outlay.process import alive, this_process
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def start_run(
         "outlay_version": __version__,
         "mlflow.runName": name,
         "mlflow.source.name": "outlay",
+        "process": this_process(),
     }
     if parent:
         every["mlflow.parentRunId"] = parent
@@ -107,9 +109,97 @@ def start_run(
     return TrackedRun(client, run.info.run_id)
 
 
+def reopen(tracking: Tracking, output_dir: Path, run_id: str) -> TrackedRun:
+    """A sweep's parent, RUNNING again until `end`.
+
+    Raises:
+        OutlayError: the store does not know it.
+    """
+    uri = store_uri(tracking, output_dir)
+    client, _ = _client(uri, str(output_dir.resolve()), tracking.experiment)
+    try:
+        client.update_run(run_id, status="RUNNING")
+        run = TrackedRun(client, run_id)
+        run.tags({"process": this_process()})
+    except Exception as error:  # of the store or of the server
+        first = str(error).strip().splitlines()[0]
+        raise OutlayError(f"the sweep's tracked run {run_id} is not in {_public(uri)}: {first}") from error
+    return run
+
+
+def unfinished(parent: TrackedRun) -> dict[str, str]:
+    """Point -> the latest of a sweep's runs that did not finish; those whose process is gone are marked KILLED."""
+    experiment = parent.client.get_run(parent.run_id).info.experiment_id
+    latest: dict[str, tuple[int, str, str]] = {}
+    for run in _all_runs(parent.client, experiment):
+        tags = run.data.tags
+        if tags.get("mlflow.parentRunId") != parent.run_id or "point" not in tags:
+            continue
+        status = run.info.status
+        if status == "RUNNING" and _reaped(parent.client, run):
+            status = "KILLED"
+        when = (run.info.start_time, run.info.run_id, status)
+        latest[tags["point"]] = max(when, latest.get(tags["point"], when))
+    return {point: run_id for point, (_, run_id, status) in latest.items() if status != "FINISHED"}
+
+
+def reap(tracking: Tracking, output_dir: Path) -> list[str]:
+    """Mark every run as KILLED that says RUNNING and whose process is gone; their names."""
+    uri = store_uri(tracking, output_dir)
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        return []
+    client = _mlflow().MlflowClient(tracking_uri=uri)
+    return [
+        str(run.info.run_name)
+        for experiment in client.search_experiments()
+        for run in _all_runs(client, experiment.experiment_id)
+        if run.info.status == "RUNNING" and _reaped(client, run)
+    ]
+
+
+def _reaped(client: Any, run: Any) -> bool:
+    process = run.data.tags.get("process")
+    if process is None or alive(process):
+        return False
+    TrackedRun(client, run.info.run_id).tags({"error": f"its process is gone: {process}"})
+    client.set_terminated(run.info.run_id, "KILLED")
+    return True
+
+
 def store_uri(tracking: Tracking, output_dir: Path) -> str:
     """The tracking store's address."""
     return tracking.uri or f"sqlite:///{output_dir.resolve() / 'mlflow.db'}"
+
+
+def fetch(uri: str, tracking_uri: str | None = None) -> Path:
+    """The local folder or file of a run's artifact, `runs:/RUN_ID/PATH`.
+
+    tracking_uri: the store's address; None takes MLFLOW_TRACKING_URI, else the SQLite file in the default output folder.
+
+    Raises:
+        ConfigError: not such an address.
+        OutlayError: the store, the run or the artifact is not to be had.
+    """
+    from outlay.schema import Settings
+
+    parts = re.fullmatch(r"runs:/([^/]+)/(.+)", uri)
+    if parts is None:
+        raise ConfigError(f"{uri}: expected runs:/RUN_ID/PATH, such as runs:/RUN_ID/predictor")
+    run_id, path = parts.groups()
+    store = (
+        tracking_uri
+        or os.environ.get("MLFLOW_TRACKING_URI")
+        or store_uri(Tracking(), Path(Settings().output_dir))
+    )
+    if store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).is_file():
+        raise OutlayError(
+            f"{uri}: no tracking store {store}. Set MLFLOW_TRACKING_URI to the one that holds the run"
+        )
+    try:
+        return Path(_mlflow().MlflowClient(tracking_uri=store).download_artifacts(run_id, path))
+    except Exception as error:  # of the store, of the server or of the file system
+        first = str(error).strip().splitlines()[0]
+        raise OutlayError(f"{uri} in {_public(store)}: {first.replace(store, _public(store))}") from error
 
 
 def ui_command(tracking: Tracking, output_dir: Path) -> str:

@@ -1,0 +1,306 @@
+"""One vLLM server for all processes of a machine that ask for the same model in the same way.
+
+A file in the cache says which server runs and which processes use it. Who comes first starts it, the last to leave ends
+it, and whoever comes next ends what a killed process left behind.
+"""
+
+import atexit
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlay.cache import cache_dir
+from outlay.errors import GenerationError
+
+if TYPE_CHECKING:
+    import psutil
+
+START_S = 1800.0
+"""The longest that a server may take to load its model."""
+END_S = 10.0
+"""How long a server may take to end by itself before it is killed."""
+
+WAYS_OUT = (
+    (
+        r"less than desired|free memory on device",
+        "lower generator.gpu_memory_utilization, or set generator.kv_cache_gib",
+    ),
+    (
+        r"kv cache|cache blocks",
+        "raise generator.kv_cache_gib (or generator.gpu_memory_utilization), or lower generator.max_model_len",
+    ),
+    (r"max_model_len", "lower generator.max_model_len"),
+    (
+        r"out of memory|can't allocate memory",
+        "lower generator.gpu_memory_utilization or generator.max_num_seqs",
+    ),
+    (r"address already in use", "set generator.port=0 for a free one"),
+    (r"torchvision|torchaudio|torchcodec", "run: pip uninstall -y torchvision torchaudio torchcodec"),
+    (r"world.size|tensor.parallel|local rank", "lower generator.tensor_parallel_size"),
+)
+"""What vLLM says when it does not start (a pattern, in lower case), and what to do."""
+
+Ident = tuple[int, float]
+"""A process: its number, and when it began, since a number alone is used again."""
+
+
+@dataclass(frozen=True)
+class Server:
+    key: str
+    model: str
+    url: str
+    process: Ident  # the leader of its own process group
+    users: tuple[Ident, ...]
+
+    @property
+    def file(self) -> Path:
+        return _folder() / f"{self.key}.json"
+
+    @property
+    def log(self) -> Path:
+        return _folder() / f"{self.key}.log"
+
+    def write(self) -> "Server":
+        work = self.file.with_suffix(".part")
+        work.write_text(json.dumps(asdict(self)))
+        work.replace(self.file)
+        return self
+
+
+def join(model: str, args: Mapping[str, Any], port: int) -> str:
+    """The address of the server with these arguments, started if need be; this process uses it until it ends.
+
+    Raises:
+        GenerationError: it does not start.
+    """
+    key = hashlib.sha256(json.dumps([model, args, port], sort_keys=True).encode()).hexdigest()[:12]
+    me = _ident(os.getpid())
+    assert me is not None
+    known = _joined.get(key)
+    if known and known[0] == me and _alive(known[1].process):
+        return known[1].url
+    with _lock():
+        server = next((one for one in running() if one.key == key), None)
+        for other in running():
+            if other.key != key and not _users(other):
+                _end(other)
+        if server is None or not _alive(server.process):
+            if server:
+                _end(server)
+            server = _start(key, model, args, port, me)
+        else:
+            server = replace(server, users=(*(one for one in _users(server) if one != me), me)).write()
+        _wait(server)
+    _joined[key] = me, server
+    _leave_at_exit()
+    return server.url
+
+
+_joined: dict[str, tuple[Ident, Server]] = {}  # who joined (a fork is another process), and what
+
+
+def leave() -> None:
+    """This process uses no server any more; those without a user are ended."""
+    me = _ident(os.getpid())
+    _joined.clear()
+    with _lock():
+        for server in running():
+            left = tuple(one for one in _users(server) if one != me)
+            if left:
+                replace(server, users=left).write()
+            else:
+                _end(server)
+
+
+def running() -> list[Server]:
+    """The servers that this machine's processes have started and not ended, orphans included."""
+    found = []
+    for file in sorted(_folder().glob("*.json")):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            raw = json.loads(file.read_text())
+            process, users = tuple(raw["process"]), tuple(tuple(one) for one in raw["users"])
+            found.append(Server(**{**raw, "process": process, "users": users}))
+    return found
+
+
+def explained(model: str, error: Exception | None, log: Path | None) -> str:
+    """Why vLLM ended, in one line: the first error in its log, else the exception; and the way out."""
+    text = log.read_text(errors="replace") if log and log.is_file() else ""
+    said = re.findall(r"\b(?:[A-Z]\w*Error|OutOfMemory\w*): *(.+)", text)
+    said += [f"{type(error).__name__}: {error}"] if error else ["it ended without a word"]
+    known = [(one, way) for one in said for pattern, way in WAYS_OUT if re.search(pattern, one.lower())]
+    reason, way = known[0] if known else (said[0], "")
+    where = f". Its log: {log}" if text else ""
+    return f"vLLM with generator.model={model}: {_plain(reason)}{way and f'; {way}'}{where}"
+
+
+def _plain(said: str) -> str:
+    """The first sentence of an error, in one line."""
+    return re.split(r"\.\s", " ".join(said.split()))[0][:300].rstrip(".")
+
+
+def _start(key: str, model: str, args: Mapping[str, Any], port: int, me: Ident) -> Server:
+    port = port or _free_port()
+    flags = [*_flags(args), "--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
+    # Not the script `vllm serve`: in the CPU builds it looks for a package by the name of vllm.
+    module = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    print("Starting a vLLM server ...", file=sys.stderr, flush=True)
+    with (_folder() / f"{key}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*module, *flags, "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in the terminal reaches its users, who end it when they have ended
+            env={"VLLM_NO_USAGE_STATS": "1", **os.environ},  # nothing is reported to anyone
+        )
+    threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay as a zombie
+    began = _ident(process.pid) or (process.pid, time.time())
+    return Server(key, model, f"http://127.0.0.1:{port}/v1", began, (me,)).write()
+
+
+def _flags(args: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in args.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield from (f"--{flag}", str(value))
+
+
+def _wait(server: Server) -> None:
+    """Until it answers. A server that ends instead, or a wait that is broken off, leaves nothing behind."""
+    until = time.monotonic() + START_S
+    try:
+        while not _answers(server):
+            if not _alive(server.process):
+                raise GenerationError(explained(server.model, None, server.log))
+            if time.monotonic() > until:
+                raise GenerationError(
+                    f"vLLM with generator.model={server.model}: no answer from {server.url} after "
+                    f"{START_S:.0f} s. Its log: {server.log}"
+                )
+            time.sleep(0.2)
+    except BaseException as error:
+        _end(server, keep_log=isinstance(error, GenerationError))
+        raise
+
+
+def _answers(server: Server) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy
+    try:
+        with opener.open(server.url.removesuffix("/v1") + "/health", timeout=5):
+            return True
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _end(server: Server, keep_log: bool = False) -> None:
+    """End its whole process group: the engine's processes hold the memory."""
+    group = _group(server.process)
+    leader = [one for one in group if one.pid == server.process[0]]
+    _send("terminate", leader or group)  # the leader ends the others in order
+    _await_end(server.process)
+    _send("kill", _group(server.process))
+    _await_end(server.process)
+    server.file.unlink(missing_ok=True)
+    if not keep_log:
+        server.log.unlink(missing_ok=True)
+
+
+def _group(leader: Ident) -> list["psutil.Process"]:
+    """The living processes of a group, also of one whose leader is gone."""
+    import psutil
+
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if (
+                os.getpgid(one.pid) == leader[0]
+                and one.create_time() >= leader[1] - 1
+                and one.status() != psutil.STATUS_ZOMBIE
+            ):
+                found.append(one)
+    return found
+
+
+def _send(what: str, processes: Iterable["psutil.Process"]) -> None:
+    import psutil
+
+    for one in processes:
+        with suppress(psutil.Error):
+            getattr(one, what)()
+
+
+def _await_end(leader: Ident) -> None:
+    until = time.monotonic() + END_S
+    while _group(leader) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def _users(server: Server) -> tuple[Ident, ...]:
+    """Those of its users that live."""
+    return tuple(one for one in server.users if _alive(one))
+
+
+def _ident(pid: int) -> Ident | None:
+    import psutil
+
+    try:
+        return pid, round(psutil.Process(pid).create_time(), 2)
+    except psutil.Error:
+        return None
+
+
+def _alive(one: Ident) -> bool:
+    import psutil
+
+    with suppress(psutil.Error):
+        process = psutil.Process(one[0])
+        return round(process.create_time(), 2) == one[1] and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _leave_at_exit() -> None:
+    atexit.unregister(leave)
+    atexit.register(leave)
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else SIGTERM would skip atexit
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _folder() -> Path:
+    """This machine's: the cache may lie on a disk that others share, and loopback is each one's own."""
+    folder = cache_dir() / "vllm" / socket.gethostname()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    from filelock import FileLock
+
+    with FileLock(_folder() / "lock"):
+        yield

@@ -1,0 +1,1 @@
+"""Tables and figures of the agent side: retry curves, contamination, routing."""
