@@ -188,7 +188,7 @@ def grid(table: Table, examples: int, folder: Path) -> None:
         for parts in points:
             where = folder / "runs" / secrets.token_hex(4)
             where.mkdir(parents=True)
-            metrics, _ = _run(parts, where, run_name(parts), {})
+            metrics = _run(parts, where, run_name(parts), {}).metrics
             made += int(metrics["cache/generated_tokens"])
         return made, time.perf_counter() - started
 

@@ -93,7 +93,7 @@ def test_one_run_leaves_its_files_and_a_finished_tracked_run(tmp_path: Path, own
     )
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "multirun_outputs" / "outlay" / "single").iterdir()
-    files = {path.name for path in folder.iterdir()}
+    files = {path.name for path in folder.iterdir()} - {"changes.diff"}  # of a checkout that was edited
     assert files == {
         ".hydra",
         "config.yaml",
@@ -102,6 +102,8 @@ def test_one_run_leaves_its_files_and_a_finished_tracked_run(tmp_path: Path, own
         "metrics.json",
         "run.log",
         "examples.html",
+        "origins.json",
+        "ended.json",
     }
     metrics = json.loads((folder / "metrics.json").read_text())
     predictions = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
@@ -230,3 +232,29 @@ def test_a_sweep_without_its_store_says_so_in_one_line(tmp_path: Path) -> None:
 def test_a_preset_is_a_grid_from_python_too() -> None:
     with pytest.raises(ConfigError, match="Add -m"):
         outlay.run(["experiment=quickstart"])
+
+
+@pytest.mark.slow
+def test_a_rerun_says_that_the_metrics_agree_and_where_they_do_not(tmp_path: Path, own_cache: Path) -> None:
+    words = (
+        "dataset=arithmetic",
+        "dataset.limit=4",
+        "retry=fixed",
+        "retry.stop=vote",
+        "retry.max_attempts=2",
+    )
+    assert outlay_command(*words, cwd=tmp_path).returncode == 0
+    import mlflow
+
+    uri = f"sqlite:///{tmp_path / 'multirun_outputs' / 'mlflow.db'}"
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    done = outlay_command("rerun", run.info.run_id, cwd=tmp_path)
+    assert done.returncode == 0 and "metrics agree to the last digit" in done.stdout, done.stderr
+    (own_cache / "completions.sqlite").unlink()  # made anew, from the same seeds
+    assert outlay_command("rerun", run.info.run_id, cwd=tmp_path).returncode == 0
+    client.log_metric(run.info.run_id, "quality/accuracy", 0.123)
+    done = outlay_command("rerun", run.info.run_id, cwd=tmp_path)
+    assert done.returncode == 1 and "quality/accuracy: 0.123 then" in done.stdout
+    done = outlay_command("rerun", "nothing", cwd=tmp_path)
+    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1

@@ -15,7 +15,7 @@ from outlay.runner import _run, _stage, run_name
 def run(tmp_path: Path, *words: str) -> tuple[dict[str, float], list[dict[str, object]]]:
     parts = _checked(_compose([*words, "generator=extract", "verbose=false"]))
     tmp_path.mkdir(exist_ok=True)
-    metrics, _ = _run(parts, tmp_path, run_name(parts), {})
+    metrics = _run(parts, tmp_path, run_name(parts), {}).metrics
     return metrics, [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
 
 

@@ -5,6 +5,7 @@ Everything that can be refused is refused in `_preflight`, before a model, a dat
 
 import copy
 import json
+import math
 import os
 import secrets
 import signal
@@ -152,10 +153,52 @@ def _doctor(words: Sequence[str]) -> int:
         raise ConfigError(f"outlay doctor takes --reap alone, not {' '.join(words)}")
     if words:
         reaped = track.reap(track.Tracking(), output_dir)
-        print(f"{len(reaped)} runs whose process is gone are now KILLED" + "".join(f"\n  {one}" for one in reaped))
+        print(
+            f"{len(reaped)} runs whose process is gone are now KILLED"
+            + "".join(f"\n  {one}" for one in reaped)
+        )
         return 0
     doctor(output_dir)
     return 0
+
+
+APART = ("cache/", "cost/latency")
+"""Metrics that say how a run was made, not what came of it."""
+
+
+def _rerun(words: Sequence[str]) -> int:
+    """Run a tracked config again, and say whether the metrics agree."""
+    from outlay import track
+    from outlay.runner import run_point
+
+    options = dict(word.partition("=")[::2] for word in words if "=" in word)
+    ids = [word for word in words if "=" not in word]
+    known = ("output_dir", "tracking.uri")
+    if len(ids) != 1 or set(options) - set(known):
+        raise ConfigError("usage: outlay rerun RUN_ID [output_dir=DIR] [tracking.uri=URI]")
+    output_dir = Path(options.get("output_dir") or os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs"))
+    tracking = track.Tracking(uri=options.get("tracking.uri"))
+    path, params, before, name = track.config_of(tracking, output_dir, ids[0])
+    config = OmegaConf.load(path)
+    assert isinstance(config, DictConfig)
+    config.output_dir = str(output_dir)
+    config.tracking.uri = tracking.uri
+    parts = _checked(config)
+    chosen = {group: params[group] for group in schema.GROUPS if group in params}
+    stamp = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S-%f}"
+    folder = output_dir / parts.tracking.experiment / "rerun" / stamp
+    result = run_point(
+        parts, _plain(config), OmegaConf.to_yaml(config), chosen, folder, {"rerun_of": ids[0]}, None
+    )
+    # The store has what the tracking store has: finite numbers.
+    after = {key: value for key, value in result.metrics.items() if math.isfinite(value)}
+    keys = [key for key in {**before, **after} if not key.startswith(APART)]
+    differ = [key for key in keys if before.get(key) != after.get(key)]
+    print(f"{name}: {len(keys) - len(differ)} of {len(keys)} metrics agree to the last digit")
+    for key in differ:
+        print(f"  {key}: {before.get(key, 'absent')} then, {after.get(key, 'absent')} now")
+    print(f"Files: {folder}")
+    return 1 if differ else 0
 
 
 def _store(words: Sequence[str]) -> int:
@@ -170,7 +213,12 @@ def _import(words: Sequence[str]) -> int:
     return run(words)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor, "import": _import, "store": _store}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "doctor": _doctor,
+    "import": _import,
+    "rerun": _rerun,
+    "store": _store,
+}
 
 
 def _say(error: Exception, text: str, code: int) -> int:
@@ -401,6 +449,7 @@ def _job(config: DictConfig) -> Ended:
             metrics=dict(result.metrics),
             run_id=result.run_id,
             oracle=result.oracle,
+            warnings=result.warnings,
         )
     except Exception as error:
         if _traces():
@@ -422,7 +471,7 @@ def _job(config: DictConfig) -> Ended:
 
 def _code() -> str:
     """What ran a point: a result of other code is not taken for this one's."""
-    from outlay.track import git_sha
+    from outlay.track.origins import git_sha
 
     return f"{__version__} {git_sha()}".strip()
 
@@ -514,6 +563,7 @@ def run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> A
 def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> Any:
     from outlay import track
     from outlay.report import terminal
+    from outlay.track.origins import changes
 
     overrides = _plan(arguments)
     points = record.planned(overrides, [_plain(_compose(words)) for words in overrides])
@@ -538,6 +588,9 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
         earlier = {}
     plan = record.Plan(sweep_id, tuple(arguments), parent.run_id, this_process(), points)
     record.write_plan(folder, plan)
+    if changes():
+        (folder / "changes.diff").write_text(changes())
+        parent.artifact(folder / "changes.diff")
     (folder / record.STOPPED).unlink(missing_ok=True)
     done = record.finished(folder, plan)
     if first.settings.reuse:
@@ -611,8 +664,12 @@ def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any, shared: int) 
     from outlay.report import sweep_files
 
     finished = [one for one in ended if one.status == "FINISHED"]
+    found: dict[str, float] = {}
     for path in sweep_files(finished, folder):
-        parent.artifact(path)
+        inside = path.parent.relative_to(folder)
+        parent.artifact(path, None if inside == Path() else str(inside))
+        if path.name.endswith("_metrics.json"):
+            found |= json.loads(path.read_text(encoding="utf-8"))
     totals = {
         name: sum(one.metrics.get(name, 0.0) for one in finished)
         for name in (
@@ -625,5 +682,5 @@ def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any, shared: int) 
     }
     totals["cache/generated_tokens"] += shared
     parent.metrics(
-        {**totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))}
+        {**found, **totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))}
     )

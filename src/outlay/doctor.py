@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlay.cache import cache_dir
+from outlay.errors import GenerationError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,7 @@ PACKAGES = (
 def doctor(output_dir: Path) -> None:
     """Print devices, libraries, models, caches, disk, and the tracking store's runs with their status."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -42,19 +44,14 @@ def doctor(output_dir: Path) -> None:
         ("devices", _devices()),
         *[(package, _package(package, enables, way)) for package, enables, way in PACKAGES],
         ("converted models", ", ".join(_models()) or "none yet; generator=smollm2 converts its weights once"),
-        (
-            "vLLM",
-            "installed"
-            if importlib.util.find_spec("vllm")
-            else "not installed; no generator of this version uses it yet",
-        ),
+        ("vLLM", _vllm()),
         (
             "cache",
             f"{cache_dir()} ({_size(cache_dir())}), {shutil.disk_usage(cache_dir()).free / 1e9:.0f} GB free",
         ),
         ("store", _store()),
     ]:
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     console.print(table)
     _runs(console, output_dir)
 
@@ -113,6 +110,21 @@ def _package(package: str, enables: str, way: str) -> str:
         return f"{importlib.metadata.version(package)}: {enables}"
     except importlib.metadata.PackageNotFoundError:
         return f"missing; it would enable {enables}. {way}"
+
+
+def _vllm() -> str:
+    """The installed version, and the servers that run here."""
+    from outlay.generate import vllm, vllm_server
+
+    try:
+        found = f"{vllm.version()}: generator=vllm"
+    except GenerationError:
+        found = f"missing; it would enable generator=vllm. {vllm.INSTALL}"
+    for server in vllm_server.running():
+        users = len(vllm_server.living_users(server))
+        use = f"{users} processes use it" if users else f"nobody uses it: kill {server.process[0]}"
+        found += f"; {server.model} is served at {server.url}, {use}"
+    return found
 
 
 def _store() -> str:

@@ -31,6 +31,7 @@ class Ended:
     run_id: str = ""
     oracle: bool = False
     error: str = ""
+    warnings: tuple[str, ...] = ()
     code: str = ""  # the version, and the commit, that ran it
 
 
@@ -143,8 +144,9 @@ def write_ended(ended: Ended) -> None:
 def read_ended(folder: Path) -> Ended | None:
     """How a point ended; None where it has not, or the record is not whole."""
     try:
-        return Ended(**json.loads((folder / ENDED).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        kept = json.loads((folder / ENDED).read_text(encoding="utf-8"))
+        return Ended(**{**kept, "warnings": tuple(kept.get("warnings", ()))})
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 

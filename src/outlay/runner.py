@@ -5,8 +5,9 @@ import logging
 import math
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from outlay.schema import Parts, component
 from outlay.score.correct import grader
 from outlay.score.match import is_exact, parse
 from outlay.sweep import config_hash, flat
+from outlay.track.origins import Digest, changes, origins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +42,22 @@ if TYPE_CHECKING:
 CHUNK = 256
 """Examples in memory at once; a chunk's queries share batches."""
 
+ORIGINS = "origins.json"
 WITH_TEXT = ("ledger.parquet", "predictions.jsonl", "examples.html", "run.log")
-FILES = ("config.yaml", "metrics.json", *WITH_TEXT)
+FILES = ("config.yaml", "metrics.json", ORIGINS, *WITH_TEXT)
 """A run's files, which are the tracked run's artifacts too; those with text only where it may leave the folder."""
 
 log = logging.getLogger("outlay")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run's flow gives back."""
+
+    metrics: Mapping[str, float]
+    oracle: bool  # its ledger has lines that read gold
+    warnings: tuple[str, ...] = ()  # what its policy says of itself, with the numbers
+    data: Mapping[str, str] = field(default_factory=dict)  # name, digest, split, source of the examples
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,7 @@ class Result:
     metrics: Mapping[str, float]
     config: Mapping[str, Any]
     oracle: bool  # its ledger has lines that read gold
+    warnings: tuple[str, ...] = ()
 
     @property
     def ledger(self) -> "pd.DataFrame":
@@ -103,13 +117,19 @@ def run_point(
         log.info("run %s (%s) starts", name, tracked.run_id)
         try:
             tracked.params(_params(config, choices))
-            metrics, oracle = _run(parts, folder, name, choices, tags.get("sweep_id") or tracked.run_id)
-            result = Result(name, tracked.run_id, folder, metrics, config, oracle)
-            tracked.metrics(metrics)
+            done = _run(parts, folder, name, choices, tags.get("sweep_id") or tracked.run_id)
+            result = Result(name, tracked.run_id, folder, done.metrics, config, done.oracle, done.warnings)
+            tracked.metrics(done.metrics)
+            tracked.data(**done.data)
+            if done.warnings:
+                tracked.tags({"warnings": "\n".join(done.warnings)})
             tracked.tags(
-                {"oracle": str(oracle).lower(), "leak": str(parts.dataset.query == "reference").lower()}
+                {"oracle": str(done.oracle).lower(), "leak": str(parts.dataset.query == "reference").lower()}
             )
             log.info("run %s finished", name)
+            if parent is None and changes():
+                (folder / "changes.diff").write_text(changes())
+                tracked.artifact(folder / "changes.diff")
             _keep_artifacts(tracked, parts, folder)
             tracked.end()
         except BaseException as error:
@@ -143,13 +163,12 @@ def run_name(parts: Parts) -> str:
     return " · ".join(words)
 
 
-def _run(
-    parts: Parts, folder: Path, name: str, choices: Mapping[str, str], account: str = ""
-) -> tuple[dict[str, float], bool]:
+def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], account: str = "") -> Finished:
     """The flow; files are written chunk by chunk. account: whose spend limit the run draws on."""
     import pyarrow.parquet as pq
 
     from outlay.report import examples
+    from outlay.score import verification
     from outlay.score.metrics import run_metrics
     from outlay.score.predictions import line_numbers, predictions
 
@@ -157,6 +176,8 @@ def _run(
     rows: list[Mapping[str, Any]] = []  # without texts: the statistics need numbers only
     line_rows: list[Mapping[str, Any]] = []
     shown: list[Shown] = []
+    checks: Counter[Any] = Counter()
+    digest = Digest()
     oracle = False
     store = Store(cache_dir() / "completions.sqlite")
     started = time.perf_counter()
@@ -172,6 +193,7 @@ def _run(
             policy, fitted = _fitted(_policy(parts), stage, shots, parts, store, spend, progress)
             for chunk, sent, tasks in _asked(parts.dataset.examples(skipped), stage, shots, parts):
                 ledger = Ledger()
+                digest.add(chunk)
                 outcomes = execute(
                     tasks,
                     policy,
@@ -188,6 +210,7 @@ def _run(
                 lines = scored(ledger.lines, grader(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
                 oracle = oracle or ledger.oracle or (stage is not None and stage.selector.oracle)
+                checks.update(verification.counts(lines))
                 line_rows += [line_numbers(line) for line in lines]
                 for example, one in zip(chunk, predictions(chunk, sent, outcomes, parts), strict=True):
                     prediction_file.write(json.dumps(one.public, ensure_ascii=False) + "\n")
@@ -203,9 +226,14 @@ def _run(
             + (f" ({len(skipped)} bad rows were skipped)" if skipped else "")
             + ". Use dataset.split=all or another file"
         )
-    metrics = fitted | run_metrics(
-        rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed
-    )
+    metrics = {
+        **fitted,
+        **run_metrics(rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed),
+        **verification.metrics(checks),
+    }
+    warnings = tuple(getattr(policy, "warnings", ()))
+    for warning in warnings:
+        log.warning(warning)
     written = pq.read_table(folder / "ledger.parquet", columns=["prompt_tokens", "completion_tokens"])
     ledger_tokens = sum(sum(column.to_pylist()) for column in written.columns)
     bill = sum(row["tokens"] for row in rows)
@@ -213,13 +241,21 @@ def _run(
         raise OutlayError(
             f"the ledger's {ledger_tokens} tokens are not the bill's {bill}; please report this"
         )
+    data = {"name": parts.dataset.name, "digest": digest.value(), "split": parts.dataset.split}
+    data["source"] = str(
+        parts.dataset.path or "made here" if parts.dataset.embedded else parts.dataset.path or "hub"
+    )
+    models = {
+        tier: parts.generator.identity(tier) for tier in sorted({row["tier"] for row in line_rows} - {""})
+    }
+    (folder / ORIGINS).write_text(json.dumps(origins(data, models, parts.settings.seed), indent=1) + "\n")
     examples.write_examples(folder / "examples.html", name, choices, shown)
     finite = {
         name: value if math.isfinite(value) else None for name, value in metrics.items()
     }  # as JSON has it
     (folder / "metrics.json").write_text(json.dumps(finite, indent=1, sort_keys=True) + "\n")
     log.info("%.1f s", time.perf_counter() - started)
-    return metrics, oracle
+    return Finished(metrics, oracle, warnings, data)
 
 
 def _policy(parts: Parts) -> Policy:
@@ -232,12 +268,16 @@ def _policy(parts: Parts) -> Policy:
         seed=parts.settings.seed,
     )
     policy: Policy = parts.router.policy(setting)
-    grows = getattr(parts.budget, "verifier", None)  # a budget that answers decide
-    policy = Grow(policy, grows) if grows else policy
     if getattr(parts.retry, "asks", "") != "scorer":
         return policy
     explorer = parts.router.policy(replace(setting, retry=parts.retry.exploring()))
     return WithScorer(policy, explorer, setting.embed, setting.seed, parts.retry.threshold)
+
+
+def _grown(policy: Policy, parts: Parts) -> Policy:
+    """Under a budget that answers decide, the policy on growing contexts; it explores, and is fitted, on the smallest."""
+    grows = getattr(parts.budget, "verifier", None)
+    return Grow(policy, grows) if grows else policy
 
 
 def _embedder(parts: Parts) -> Any:
@@ -257,14 +297,53 @@ def _fitted(
     """The policy, fitted where it learns, and what that cost: it explores the train and tune splits, scored by gold."""
     explore = getattr(policy, "explore", None)
     if explore is None:
-        return policy, {}
+        return _grown(policy, parts), {}
+    explorer = explore()
+    asked: list[Any] = [
+        parts.dataset,
+        parts.unitizer,
+        parts.embedder,
+        parts.selector,
+        parts.retention,
+        parts.budget,
+    ]
+    asked += [parts.generator, parts.prompt, parts.metrics, parts.settings.seed, _limits(parts), explorer]
+    key = repr(asked)
+    if key not in _explored:  # routers that learn from the same samples share them within a process
+        if len(_explored) >= EXPLORED:
+            del _explored[next(iter(_explored))]
+        _explored[key] = _exploration(explorer, stage, shots, parts, store, spend, progress)
+    ledger = _explored[key]
+    log.info("fitted on %d queries, %d tokens", len(ledger.queries), ledger.tokens)
+    return _grown(policy.fit(ledger), parts), {
+        "fit/queries": float(len(ledger.queries)),
+        "fit/tokens": float(ledger.tokens),
+        "fit/usd": ledger.usd,
+    }
+
+
+EXPLORED = 4
+"""Explorations held at once."""
+_explored: dict[str, Ledger] = {}
+
+
+def _exploration(
+    explorer: Policy,
+    stage: Stage | None,
+    shots: Sequence[Message],
+    parts: Parts,
+    store: Store,
+    spend: Spend,
+    progress: Progress,
+) -> Ledger:
+    """What a policy learns from: the train and tune splits, asked in its explorer's way and scored by gold."""
     ledger, tally = Ledger(), Tally()
     for split in ("train", "tune"):
         data = replace(parts.dataset, split=split, limit=parts.dataset.fit_limit)
         for chunk, sent, tasks in _asked(data.examples([]), stage, shots, parts):
             execute(
                 tasks,
-                explore(),
+                explorer,
                 parts.generator,
                 store,
                 tally,
@@ -277,12 +356,7 @@ def _fitted(
             )
             ledger.lines += scored(part.lines, grader(chunk, parts))
             ledger.queries |= part.queries
-    log.info("fitted on %d queries, %d tokens", len(ledger.queries), ledger.tokens)
-    return policy.fit(ledger), {
-        "fit/queries": float(len(ledger.queries)),
-        "fit/tokens": float(ledger.tokens),
-        "fit/usd": ledger.usd,
-    }
+    return ledger
 
 
 Asking = tuple[list[Example], list[Sequence[Sent]], list[Task]]
@@ -321,7 +395,7 @@ def asks(parts: Parts) -> Iterator[Asks]:
         for chunk, sent, tasks in _asked(split.examples([]), stage, shots, parts):
             yield Asks(
                 tasks,
-                explore() if explore else policy,
+                explore() if explore else _grown(policy, parts),
                 _verifiers(chunk, sent, parts),
                 _limits(parts),
                 fits=explore is not None,

@@ -87,6 +87,8 @@ def _written(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return str(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_written, value)) + "]"
     text = str(value)
     if text.replace("_", "").replace("-", "").isalnum():
         return text

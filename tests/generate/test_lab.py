@@ -134,10 +134,14 @@ def test_training_is_the_same_twice_and_its_models_load(
 
 
 def test_an_unknown_or_repeated_model_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"generator\.models=larg.*'large'"):
-        component("generator", "lab", models=["larg"])
+    with pytest.raises(ConfigError, match=r"tiers=larg.*'large'"):
+        component("generator", "lab", tiers=["larg"])
     with pytest.raises(ConfigError, match="each once"):
-        component("generator", "lab", models=["small", "small"])
+        component("generator", "lab", tiers=["small", "small"])
+    assert [tier.name for tier in component("generator", "lab", tiers=["large", "small"]).tiers] == [
+        "large",
+        "small",
+    ]
 
 
 def test_the_identity_does_not_depend_on_where_the_weights_lie() -> None:

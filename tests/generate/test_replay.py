@@ -214,7 +214,7 @@ def log(folder: Path, samples: int = 6, flags: bool = True) -> list[str]:
 
 def run(folder: Path, *words: str) -> dict[str, float]:
     folder.mkdir(exist_ok=True)
-    metrics, _ = _run(_checked(_compose(words)), folder, "replay", {}, "account")
+    metrics = _run(_checked(_compose(words)), folder, "replay", {}, "account").metrics
     return metrics
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,17 +151,17 @@ def engine() -> Iterator[Vllm]:
     """One engine for all tests; its processes are gone after them."""
     yield ENGINE
     stop()
-    assert engine_processes() == []
+    assert psutil.wait_procs(engine_processes(), timeout=20)[1] == []
 
 
-def engine_processes() -> list[psutil.Process]:
-    """This process's that vLLM has named, once they have had time to end."""
+def engine_processes(of: int | None = None) -> list[psutil.Process]:
+    """The processes that vLLM has named, of this one or another."""
     found = []
-    for one in psutil.Process().children(recursive=True):
+    for one in psutil.Process(of).children(recursive=True):
         with suppress(psutil.Error):
-            if one.name().startswith("VLLM"):
+            if one.name().startswith("VLLM") and one.status() != psutil.STATUS_ZOMBIE:
                 found.append(one)
-    return psutil.wait_procs(found, timeout=20)[1]
+    return found
 
 
 def rows(text: str, n: int, sampling: Sampling = WARM, seed: int = 0, first: int = 0) -> list[Request]:
@@ -279,7 +279,7 @@ def test_a_probe_pays_for_its_prompt_once(engine: Vllm, tmp_path: Path) -> None:
         answer(rows("What is 2 + 4?", 1), engine, more)
 
 
-# ---------------------------------------------------------------- served
+# ---------------------------------------------------------------- other processes
 
 OWNER = """
 from test_vllm import SERVED, served
@@ -288,20 +288,63 @@ import time
 time.sleep(600)
 """
 
+OFFLINE = """
+from test_vllm import ENGINE, answer, rows
+answer(rows("Hello", 1), ENGINE)
+print("ready", flush=True)
+import time
+time.sleep(600)
+"""
+
+
+@contextmanager
+def running(code: str) -> Iterator[subprocess.Popen[str]]:
+    """Another Python process; killed in the end."""
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    ) as one:
+        yield one
+        one.kill()
+        one.wait()
+
+
+def ended(leader: server.Ident) -> bool:
+    """Whether a process group ends, within a time."""
+    until = time.monotonic() + 60
+    while server._group(leader) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not server._group(leader)
+
+
+@needs_vllm
+@pytest.mark.slow
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_engine_ends_with_its_process(sent: signal.Signals, ready: bool) -> None:
+    stop()
+    with running(OFFLINE) as one:
+        assert one.stdout
+        if ready:
+            one.stdout.readline()
+        else:
+            while not engine_processes(of=one.pid):
+                time.sleep(0.1)
+            time.sleep(1)
+        engine = engine_processes(of=one.pid)
+        one.send_signal(sent)
+        assert one.wait(60) != 0
+        assert psutil.wait_procs(engine, timeout=30)[1] == []
+
 
 @pytest.fixture
 def owner(own_cache: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that starts the server, and stays; what it leaves is ended after the test."""
     stop()  # the offline engine's memory
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env=environment
-    ) as one:
+    with running(OWNER) as one:
         yield one
-        one.kill()
-        one.wait()
     server.leave()
 
 
@@ -327,17 +370,17 @@ def test_jobs_share_a_server_which_ends_with_its_last_user(owner: subprocess.Pop
 
     server.leave()
     assert server._alive(one.process)  # the owner uses it
+    assert served(SERVED) == url
     owner.kill()
     owner.wait()
-    assert server._alive(one.process)  # an orphan
-    assert served(SERVED) == url  # which the next one finds
+    assert texts(answer(rows("Name an animal.", 3), SERVED)) == texts(three)  # this process uses it
     server.leave()
     assert server._group(one.process) == [] and server.running() == []
 
 
 @needs_vllm
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_server_ends_with_the_process_that_is_told_to(
     owner: subprocess.Popen[str], sent: signal.Signals
 ) -> None:
@@ -346,7 +389,7 @@ def test_a_server_ends_with_the_process_that_is_told_to(
     (one,) = server.running()
     owner.send_signal(sent)
     assert owner.wait(60) != 0
-    assert server._group(one.process) == [] and server.running() == []
+    assert ended(one.process)
 
 
 @needs_vllm
@@ -359,7 +402,7 @@ def test_a_server_is_ended_when_the_wait_for_it_is_broken_off(
     (one,) = server.running()
     owner.send_signal(signal.SIGINT)
     owner.wait(60)
-    assert server._group(one.process) == [] and server.running() == []
+    assert ended(one.process)
 
 
 @needs_vllm
@@ -370,4 +413,4 @@ def test_a_start_that_fails_says_why_in_one_line(own_cache: Path, serve: bool) -
     with pytest.raises(GenerationError, match=r"cache.*raise generator\.kv_cache_gib") as raised:
         answer(rows("x", 1), tight)
     assert "\n" not in str(raised.value)
-    assert server.running() == [] and engine_processes() == []
+    assert server.running() == [] and psutil.wait_procs(engine_processes(), timeout=20)[1] == []

@@ -54,14 +54,15 @@ def test_a_seed_gives_one_predictor_and_the_order_of_cases_and_other_tiers_do_no
     assert not same(train(table(), replace(QUICK, seed=1)), fitted)
 
 
-def test_random_states_of_others_are_left_alone() -> None:
+def test_random_states_and_threads_of_others_are_left_alone() -> None:
     import torch
 
     torch.manual_seed(3)
     np.random.seed(3)
+    threads = torch.get_num_threads()
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
     train(table(), QUICK)
-    assert torch.equal(before[0], torch.get_rng_state())
+    assert torch.equal(before[0], torch.get_rng_state()) and torch.get_num_threads() == threads
     assert before[1] == np.random.get_state()[1].tolist()  # type: ignore[index]
 
 

@@ -64,3 +64,6 @@ def test_each_message_has_its_numbers() -> None:
     (message,) = checks.budget_missed(10.0, 30.0, "units")
     assert "10 units" in message and "costs 30" in message
     assert checks.budget_missed(30.0, 30.0, "units") == []
+    (message,) = checks.not_rehearsed("judge", ("gold", "agreement"))
+    assert "retry.verifier=judge" in message and checks.not_rehearsed(None, ()) == []
+    assert checks.not_rehearsed("agreement", ("gold", "agreement")) == []

@@ -126,4 +126,4 @@ def test_no_policy_beats_the_bound_gold_stopped_ones_included(store: Store) -> N
         (SerX(), Fixed(stop="gold", max_attempts=3)),
     ):
         ran = run(store, router, fit=120, n=300, **({"retry": retry} if retry else {}))
-            assert ran.costs().mean() >= least_cost(success(3), costs, least_right(ran))
+        assert ran.costs().mean() >= least_cost(success(3), costs, least_right(ran))

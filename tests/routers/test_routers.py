@@ -68,8 +68,9 @@ def test_a_router_answers_every_query_pays_its_probe_and_beats_no_bound(store: S
 
 @pytest.mark.parametrize("name", [name for name in DEPLOYABLE if name not in ("static", "random", "mot")])
 def test_a_policy_that_learns_must_be_fitted_and_decides_alike_twice(store: Store, name: str) -> None:
-    ran = run(store, DEPLOYABLE[name], retry=Fixed(stop="vote", max_attempts=3), **SMALL)
-    again = run(store, DEPLOYABLE[name], retry=Fixed(stop="vote", max_attempts=3), **SMALL)
+    ran, again = (
+        run(store, DEPLOYABLE[name], retry=Fixed(stop="vote", max_attempts=3), fit=45, n=30) for _ in range(2)
+    )
     assert [one.stop for one in again.outcomes] == [one.stop for one in ran.outcomes]
     fresh = DEPLOYABLE[name].policy(ran.policy.setting)
     with pytest.raises(ConfigError, match="not fitted"):
@@ -85,7 +86,7 @@ def test_nothing_to_learn_from_names_the_tier_and_the_way_out(store: Store) -> N
 # ---------------------------------------------------------------- budgets
 
 
-@pytest.mark.parametrize("mean_cost", [60.0, 150.0, 280.0])
+@pytest.mark.parametrize("mean_cost", [60.0, 280.0])
 @pytest.mark.parametrize(
     "router",
     [

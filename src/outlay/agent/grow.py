@@ -1,10 +1,14 @@
 """Budget escalation after an answer: a reply that its context does not support is tried again with a larger one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from outlay.agent import Action, Attempt, Policy, Stop, Verify
 from outlay.agent.ledger import Ledger, Trace
+
+if TYPE_CHECKING:
+    from outlay.agent.executor import Asked, Verifier
 
 
 @dataclass(frozen=True)
@@ -13,6 +17,15 @@ class Grow:
 
     policy: Policy
     verifier: str
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(getattr(self.policy, "warnings", ()))
+
+    @property
+    def verifiers(self) -> "Mapping[str, Verifier | Asked]":
+        found: Mapping[str, Verifier | Asked] = getattr(self.policy, "verifiers", {})
+        return found
 
     def fit(self, ledger: Ledger) -> Self:
         return replace(self, policy=self.policy.fit(ledger))

@@ -75,7 +75,7 @@ def parsed() -> Verifier:
 
 
 def logprob() -> Verifier:
-    """The geometric mean of the chances of the reply's tokens.
+    """The geometric mean of the chances of the reply's tokens. Its scale is the model's own: set retry.threshold by it.
 
     Raises (when it checks):
         GenerationError: the engine gives no log-probabilities.
@@ -89,7 +89,7 @@ def logprob() -> Verifier:
             )
         return exp(line.logprob) if line.logprob is not None and line.answer is not None else 0.0
 
-    return Verifier(check, oracle=False, threshold=0.8)
+    return Verifier(check, oracle=False, threshold=0.6)
 
 
 def scorer(fitted: "Scorer", embed: "Embed", threshold: float | None = None) -> Verifier:

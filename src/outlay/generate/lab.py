@@ -6,13 +6,13 @@ estimated to three digits and every policy checked against the truth. What is me
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from outlay.errors import ConfigError
+from outlay.errors import ConfigError, nearest
 from outlay.generate import Completion, Price, Prompt, Request, Tier
 from outlay.generate.spend import Spend
 from outlay.generate.transformers import Transformers
@@ -24,16 +24,16 @@ MODELS = ("small", "medium", "large")
 
 @dataclass(frozen=True)
 class Lab:
-    """One tier a model, each run as a `Transformers` generator. Its units are its parameters in millions."""
+    """tiers: names of models, cheapest first; once built, what they offer (`Tier`). Units: millions of parameters."""
 
-    models: list[str] = option(factory=lambda: list(MODELS), choices=MODELS)
+    tiers: list[Any] = field(default_factory=lambda: list(MODELS))
     dtype: str = option("auto", choices=("auto", "float32", "bfloat16", "float16"))
     device: str = option("auto", choices=("auto", "cpu", "cuda", "mps"))
     batch_tokens: int = option(32768, least=1)  # prompt tokens prefilled together, padding included
     batch_rows: int = option(512, least=1)  # samples decoded together
     usd_per_unit: float = option(
         1.0, least=0
-    )  # USD per million tokens of a tier with a million parameters; ours
+    )  # USD per million tokens, by a million parameters; nominal, ours
 
     name: ClassVar[str] = "lab"
     samples: ClassVar[bool] = True
@@ -41,12 +41,14 @@ class Lab:
     stays_home: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.models or len(set(self.models)) < len(self.models):
-            raise ConfigError(f"generator.models={self.models}: name at least one model, and each once")
-
-    @property
-    def tiers(self) -> Sequence[Tier]:
-        return tuple(Tier(model, self._price(model)) for model in self.models)
+        names = [str(name) for name in self.tiers]
+        for name in names:
+            if name not in MODELS:
+                raise ConfigError(f"tiers={name}: {nearest(name, MODELS)}")
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"tiers={names}: name one model at least, and each once")
+        # The option and what every generator offers share their name: from here on it is the latter.
+        object.__setattr__(self, "tiers", [Tier(name, self._price(name)) for name in names])
 
     def _price(self, model: str) -> Price:
         units = parameters(model) / 1e6

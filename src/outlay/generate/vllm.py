@@ -11,6 +11,7 @@ import importlib.metadata
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import deque
@@ -25,7 +26,7 @@ from outlay.errors import ConfigError, GenerationError, SpendLimitReached
 from outlay.generate import Completion, Price, Prompt, Request, Tier
 from outlay.generate.openai import OpenAI, is_loopback
 from outlay.generate.spend import Spend, Ticket
-from outlay.generate.vllm_server import explained, join
+from outlay.generate.vllm_server import explained, join, settled, unwatch, watch
 from outlay.models import (
     count_tokens,
     load_config,
@@ -229,8 +230,15 @@ def _prompt_of(request: Request) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- offline
 
-_engines: dict[str, tuple[Any, Path]] = {}  # one at most, by its arguments; its log
+_engines: dict[str, "_Engine"] = {}  # one at most, by its arguments
 _names = itertools.count()
+
+
+@dataclass(frozen=True)
+class _Engine:
+    engine: Any  # vLLM's LLMEngine
+    log: Path
+    watch: "subprocess.Popen[bytes]"
 
 
 def _engine(generator: Vllm) -> Any:
@@ -246,25 +254,21 @@ def _engine(generator: Vllm) -> Any:
         atexit.unregister(stop)
         atexit.register(stop)
         _engines[key] = _started(generator.model, args)
-    return _engines[key][0]
+    return _engines[key].engine
 
 
 def stop(keep_log: bool = False) -> None:
     """End the engine's processes, which is what frees its memory."""
     while _engines:
-        engine, log = _engines.popitem()[1]
+        one = _engines.popitem()[1]
         with suppress(Exception):  # it may be dead
-            engine.engine_core.shutdown()
+            one.engine.engine_core.shutdown()
+        unwatch(one.watch)
         if not keep_log:
-            log.unlink(missing_ok=True)
+            one.log.unlink(missing_ok=True)
 
 
-def _log() -> Path | None:
-    """Where the running engine's processes write."""
-    return next((log for _, log in _engines.values()), None)
-
-
-def _started(model: str, args: Mapping[str, Any]) -> tuple[Any, Path]:
+def _started(model: str, args: Mapping[str, Any]) -> _Engine:
     version()
     log = cache_dir() / "vllm" / f"engine-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
@@ -273,6 +277,7 @@ def _started(model: str, args: Mapping[str, Any]) -> tuple[Any, Path]:
     if placement("auto", "auto")[0] == "cuda":  # looked at already, and so lost to a fork
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     print("Starting vLLM ...", file=sys.stderr, flush=True)
+    watching = watch()
     try:
         # Its processes write to the streams they are born with; their first error says why a start fails.
         with _streams_to(log):
@@ -281,9 +286,14 @@ def _started(model: str, args: Mapping[str, Any]) -> tuple[Any, Path]:
 
             # An interval that no reply reaches: a sample is heard of at its first token and at its last.
             known = EngineArgs(**args, disable_log_stats=True, stream_interval=1 << 30)
-            return LLMEngine.from_engine_args(known), log
-    except Exception as error:
-        raise GenerationError(explained(model, error, log)) from error
+            engine = LLMEngine.from_engine_args(known)
+    except BaseException as error:
+        unwatch(watching)
+        if isinstance(error, Exception):
+            raise GenerationError(explained(model, error, log)) from error
+        raise
+    settled(watching)
+    return _Engine(engine, log, watching)
 
 
 @contextmanager
@@ -376,7 +386,7 @@ def _answer(
     except GenerationError:  # the limit is reached
         raise
     except Exception as error:
-        reason = explained(generator.model, error, _log())
+        reason = explained(generator.model, error, next((one.log for one in _engines.values()), None))
         flying.clear()
         stop(keep_log=True)
         raise GenerationError(reason) from error

@@ -1,7 +1,7 @@
 """One vLLM server for all processes of a machine that ask for the same model in the same way.
 
-A file in the cache says which server runs and which processes use it. Who comes first starts it, the last to leave ends
-it, and whoever comes next ends what a killed process left behind.
+A file in the cache says which server runs and which processes use it. Who comes first starts it, and the last to leave
+ends it. A process that is killed cannot leave: a watch, started beside it, leaves in its place.
 """
 
 import atexit
@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-import signal
+import select
 import socket
 import subprocess
 import sys
@@ -33,6 +33,8 @@ START_S = 1800.0
 """The longest that a server may take to load its model."""
 END_S = 10.0
 """How long a server may take to end by itself before it is killed."""
+WATCH_S = 0.5
+"""How often a watch looks after its process."""
 
 WAYS_OUT = (
     (
@@ -88,42 +90,54 @@ def join(model: str, args: Mapping[str, Any], port: int) -> str:
         GenerationError: it does not start.
     """
     key = hashlib.sha256(json.dumps([model, args, port], sort_keys=True).encode()).hexdigest()[:12]
-    me = _ident(os.getpid())
-    assert me is not None
+    me = _me()
     known = _joined.get(key)
     if known and known[0] == me and _alive(known[1].process):
         return known[1].url
+    _watch_me()
     with _lock():
         server = next((one for one in running() if one.key == key), None)
         for other in running():
-            if other.key != key and not _users(other):
+            if other.key != key and not living_users(other):
                 _end(other)
         if server is None or not _alive(server.process):
             if server:
                 _end(server)
             server = _start(key, model, args, port, me)
         else:
-            server = replace(server, users=(*(one for one in _users(server) if one != me), me)).write()
+            server = replace(server, users=(*(one for one in living_users(server) if one != me), me)).write()
         _wait(server)
     _joined[key] = me, server
-    _leave_at_exit()
     return server.url
 
 
 _joined: dict[str, tuple[Ident, Server]] = {}  # who joined (a fork is another process), and what
+_watches: dict[Ident, "subprocess.Popen[bytes]"] = {}
 
 
 def leave() -> None:
     """This process uses no server any more; those without a user are ended."""
-    me = _ident(os.getpid())
+    me = _me()
     _joined.clear()
     with _lock():
         for server in running():
-            left = tuple(one for one in _users(server) if one != me)
+            left = tuple(one for one in living_users(server) if one != me)
             if left:
                 replace(server, users=left).write()
             else:
                 _end(server)
+    if watching := _watches.pop(me, None):
+        unwatch(watching)
+
+
+def _watch_me() -> None:
+    """Once in a process: leave when it ends, whichever way."""
+    me = _me()
+    if me not in _watches:
+        _watches[me] = watch()
+        settled(_watches[me])
+        atexit.unregister(leave)
+        atexit.register(leave)
 
 
 def running() -> list[Server]:
@@ -252,9 +266,15 @@ def _await_end(leader: Ident) -> None:
         time.sleep(0.1)
 
 
-def _users(server: Server) -> tuple[Ident, ...]:
+def living_users(server: Server) -> tuple[Ident, ...]:
     """Those of its users that live."""
     return tuple(one for one in server.users if _alive(one))
+
+
+def _me() -> Ident:
+    me = _ident(os.getpid())
+    assert me is not None
+    return me
 
 
 def _ident(pid: int) -> Ident | None:
@@ -275,14 +295,58 @@ def _alive(one: Ident) -> bool:
     return False
 
 
-def _leave_at_exit() -> None:
-    atexit.unregister(leave)
-    atexit.register(leave)
-    if (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    ):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else SIGTERM would skip atexit
+# ---------------------------------------------------------------- the watch
+
+
+def watch() -> "subprocess.Popen[bytes]":
+    """A process that ends what is left of vLLM, should this one be killed; `settled` tells it that the engine stands.
+
+    vLLM's engine does not notice that its parent is gone, and would hold its memory for good.
+    """
+    (pid, began), package = _me(), Path(__file__).parents[2]
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, str(pid), str(began)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # it outlives Ctrl-C, to see whether the others do
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def settled(watching: "subprocess.Popen[bytes]") -> None:
+    """From here on this process's new children are none of vLLM's."""
+    assert watching.stdin
+    with suppress(OSError):  # said, not by closing alone: the engine may have been forked with this pipe open
+        watching.stdin.write(b"\n")
+        watching.stdin.close()
+
+
+def unwatch(watching: "subprocess.Popen[bytes]") -> None:
+    settled(watching)
+    watching.kill()
+    watching.wait()
+
+
+def _watch(owner: Ident) -> None:
+    import psutil
+
+    engine: set[Ident] = set()
+    starting = True
+    while _alive(owner):
+        if starting:
+            starting = not select.select([sys.stdin], [], [], WATCH_S)[0]
+            with suppress(psutil.Error):
+                for child in psutil.Process(owner[0]).children(recursive=True):
+                    born = child.create_time()
+                    if child.pid != os.getpid() and born >= psutil.Process().create_time():
+                        engine.add((child.pid, round(born, 2)))
+        else:
+            time.sleep(WATCH_S)
+    for pid, _ in filter(_alive, engine):
+        with suppress(psutil.Error):
+            psutil.Process(pid).kill()
+    leave()
 
 
 def _free_port() -> int:
@@ -304,3 +368,7 @@ def _lock() -> Iterator[None]:
 
     with FileLock(_folder() / "lock"):
         yield
+
+
+if __name__ == "__main__":
+    _watch((int(sys.argv[1]), float(sys.argv[2])))

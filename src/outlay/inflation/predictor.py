@@ -9,7 +9,8 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -317,7 +318,8 @@ def _fit(tier: str, own: Cases, training: Training) -> tuple[Fit, list[str]]:
     scaling, constant = _scaling(own.features[~held], own.names)
     rows = scaling.apply(own.features, own.names)
     layers = _started(rows.shape[1], training.hidden, mean, rng)
-    layers, losses = _descend(rows, target, own.high, held, layers, training, rng)
+    with _one_thread():
+        layers, losses = _descend(rows, target, own.high, held, layers, training, rng)
     note = [f"tier {tier}: {', '.join(constant)} did not vary and taught nothing"] if constant else []
     return Fit(mean.cases, int(held.sum()), mean.log_mean, mean.share_high, scaling, layers, losses), note
 
@@ -429,6 +431,19 @@ def _descend(
             f"the predictor's training diverged (validation loss {losses[-1]}). Lower learning_rate={training.learning_rate}"
         )
     return tuple(zip(kept[::2], kept[1::2], strict=True)), tuple(losses)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """These matrices are too small to share: threads would wait for each other, and on a busy machine for long."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _device(name: str) -> str:

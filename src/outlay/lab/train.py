@@ -1,9 +1,9 @@
 """Train the lab's models from a seed: `python -m outlay.lab.train [--tier NAME] [--steps N] [--out DIR]`.
 
-Llama-architecture models over characters, for the questions of `outlay.data.chains` that are not held out. A quarter
-of the questions are retries: they come after an earlier chain, right or wrong, and the right chain follows. The
-earlier chain is a sample of the model itself as it was a while before (its own turn), or has one wrong step half of
-the time (someone else's). One thread and a seeded stream: the same weights each time on one machine.
+Llama-architecture models over characters, for the questions of `outlay.data.chains` that are not held out. Many of
+them are retries: they come after an earlier chain, right or wrong, and the right chain follows. The earlier chain is
+a sample of the model itself as it was a while before (its own turn), or one with a wrong step half of the time
+(someone else's). One thread and a seeded stream: the same weights each time on one machine.
 """
 
 import argparse
@@ -29,12 +29,13 @@ TEMPLATE = (
     "{%- endfor -%}"
 )
 MAX_STEPS = 5
-WINDOW = 192  # a retry at five steps takes up to 146 tokens
+WINDOW = 192  # a retry at five steps takes up to 155 tokens
 BATCH_TOKENS = 3072  # trained on at once, padding included
 CHUNK = 1024  # questions sorted by length together
-RETRIES = 0.25  # share of questions that come after an earlier chain
-POOL = 768  # chains sampled from the model, each time
-POOLS = 10  # how often
+SHORT = 0.2  # share of the batches that hold one and two steps only
+RETRIES = 0.4  # share of questions, after that, that come after an earlier chain
+POOL = 768  # chains sampled from the model
+POOLS = 20  # how often, in equal parts of the training
 ATTEMPT = Sampling(temperature=0.7, max_new_tokens=64)
 
 
@@ -51,9 +52,9 @@ class Size:
 
 
 SIZES = {
-    "small": Size(hidden=32, inner=64, layers=2, heads=1, steps=5000, rate=6e-3),
-    "medium": Size(hidden=64, inner=128, layers=2, heads=2, steps=5000, rate=4e-3),
-    "large": Size(hidden=96, inner=192, layers=3, heads=3, steps=4000, rate=3e-3),
+    "small": Size(hidden=32, inner=64, layers=2, heads=1, steps=8000, rate=6e-3),
+    "medium": Size(hidden=64, inner=128, layers=2, heads=2, steps=2000, rate=4e-3),
+    "large": Size(hidden=96, inner=192, layers=3, heads=3, steps=3200, rate=3e-3),
 }
 
 
@@ -184,7 +185,7 @@ def attempts(
 
 
 def train(size: Size, seed: int, steps: int, report: int = 0) -> Any:
-    """A model after `steps` batches; short questions first, then all lengths, from half-way on with retries."""
+    """A model after `steps` batches: one or two steps at first, then all lengths, and retries among them."""
     import torch
 
     torch.set_num_threads(1)
@@ -195,18 +196,18 @@ def train(size: Size, seed: int, steps: int, report: int = 0) -> Any:
     pool: list[tuple[str, str]] = []
     feed = batches(stream(draw, 2, pool), draw, ids)
     started = time.perf_counter()
+    warm_up = int(steps * SHORT)
     for number in range(steps):
-        done = number / steps
-        if number == steps * 2 // 10:
+        if number == warm_up:
             feed = batches(stream(draw, MAX_STEPS, pool), draw, ids)
-        if number >= steps * 5 // 10 and (number - steps * 5 // 10) % max(1, steps // 2 // POOLS) == 0:
+        if number >= warm_up and (number - warm_up) % max(1, steps // POOLS) == 0:
             asked = list(islice(questions(draw, MAX_STEPS), POOL))
             pool[:] = [
                 (q, reply.text) for q, reply in zip(asked, attempts(model, asked, number), strict=True)
             ]
-        warm = min(1.0, (number + 1) / 100)
+        rise = min(1.0, (number + 1) / 100)
         for group in optimizer.param_groups:
-            group["lr"] = size.rate * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+            group["lr"] = size.rate * rise * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * number / steps)))
         tokens, labels = next(feed)
         loss = model(input_ids=tokens, labels=labels).loss
         optimizer.zero_grad()

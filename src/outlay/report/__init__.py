@@ -13,7 +13,7 @@ def sweep_files(points: Sequence[Point], folder: Path) -> list[Path]:
     One that cannot be written is named on the terminal and hides no other: the runs are paid for and finished.
     """
     from outlay.report import figures, regret, tables
-    from outlay.report.agent import contamination, retries, routing
+    from outlay.report.agent import contamination, prediction, retries, routing
     from outlay.report.grid import curves, effects, positions, savings, separation
 
     writers = (
@@ -27,6 +27,7 @@ def sweep_files(points: Sequence[Point], folder: Path) -> list[Path]:
         savings.savings,
         retries.inflation_table,
         retries.retry_curves,
+        prediction.foretelling,
         contamination.contamination,
         routing.routing,
     )

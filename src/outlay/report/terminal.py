@@ -224,8 +224,9 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
 
 
 def _warnings(points: Sequence[Point]) -> list[str]:
-    """What a reader must know of the data before believing a row."""
-    lines = []
+    """What a reader must know of the data, and of the policies, before believing a row."""
+    said = {warning: one.name for one in points for warning in getattr(one, "warnings", ())}
+    lines = [f"{name}: {warning}" for warning, name in said.items()]
     skipped = max(int(point.metrics.get("data/skipped_rows", 0)) for point in points)
     if skipped:
         lines.append(f"{skipped} bad rows were left out (dataset.on_bad_row=skip)")

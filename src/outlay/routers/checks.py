@@ -1,6 +1,6 @@
 """What can be known to go wrong with a router: each check gives the sentences to show, with its numbers, or none."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import log2
 
 FEW = 20
@@ -94,6 +94,16 @@ def few_failures(counts: Mapping[str, tuple[float, float]], least: int = FEW) ->
                 "Raise dataset.fit_limit or router.samples"
             )
     return found
+
+
+def not_rehearsed(verifier: str | None, known: Collection[str]) -> list[str]:
+    """A stop rule whose verdicts were not recorded while exploring, so that its retries cannot be played."""
+    if verifier is None or verifier in known:
+        return []
+    return [
+        f"retry.verifier={verifier} is not asked on the train split, so U and inflation are those of one attempt. "
+        "Use router.predictor, or retry.verifier=agreement"
+    ]
 
 
 def budget_missed(budget: float, expected: float, unit: str) -> list[str]:

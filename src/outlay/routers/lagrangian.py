@@ -69,7 +69,7 @@ class LagrangianPolicy:
         mix = calibrate(
             lambda rate: probe + sum(one[choice(one, rate)].cost for one in expected) / len(tune), budget
         )
-        found = (*workflow.estimates.warnings, *checks.budget_missed(budget, mix.mean_cost, options.cost))
+        found = (*workflow.warnings, *checks.budget_missed(budget, mix.mean_cost, options.cost))
         return replace(self, workflow=workflow, mix=mix, warnings=self.warnings + found)
 
     def next(self, trace: Trace) -> Action:

@@ -156,7 +156,7 @@ class SerPolicy:
             return []
         expected = [workflow.of(trace) for trace in tune]
         direct = {tier: sum(one[tier].direct for one in expected) / len(tune) for tier in workflow.utility}
-        found = list(workflow.estimates.warnings)
+        found = list(workflow.warnings)
         if not options.per_query:
             found += checks.unreachable(workflow.utility, direct, workflow.attempts)
         chosen = [self.choice(trace) for trace in tune]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from outlay.agent.ledger import Ledger, Trace
 from outlay.routers import Setting, checks
 from outlay.routers.estimates import Estimate, Estimates, fit_estimates
-from outlay.routers.rehearse import rehearse
+from outlay.routers.rehearse import FREE, rehearse
 
 if TYPE_CHECKING:
     from outlay.inflation.predictor import Predictor
 
+REHEARSED = ("gold", *FREE)
 Foretell = Callable[[Trace, str], float]
 """(trace with its probe, tier) -> predicted inflation"""
 
@@ -56,6 +57,7 @@ class Workflow:
     utility: Mapping[str, float]
     inflation: Mapping[str, float]  # mean over train
     predictor: Foretell | None = None
+    warnings: tuple[str, ...] = ()
 
     def of(self, trace: Trace) -> dict[str, Expected]:
         """By tier, in the order of the config."""
@@ -112,6 +114,8 @@ def fit_workflow(
         utility=utility,
         inflation=inflation,
         predictor=predictor,
+        warnings=estimates.warnings
+        + tuple(checks.not_rehearsed(getattr(setting.retry, "asks", None), REHEARSED)),
     )
 
 

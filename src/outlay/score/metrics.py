@@ -134,6 +134,10 @@ def run_metrics(
             "inflation/p50": float(np.percentile(ratios[known], 50)),
             "inflation/p95": float(np.percentile(ratios[known], 95)),
         }
+        if retries := sum(
+            one["retries"] for one in predictions
+        ):  # word for word as before: nothing was bought
+            out["inflation/identical_attempts"] = sum(one["identical"] for one in predictions) / retries
     entropies = column("cbe")
     if not np.isnan(entropies).all():
         mean, low, high = interval(entropies[~np.isnan(entropies)], resamples=resamples, seed=seed)

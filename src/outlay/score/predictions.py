@@ -10,6 +10,7 @@ from outlay.agent.executor import Outcome
 from outlay.agent.ledger import Line
 from outlay.context.stage import Sent
 from outlay.data import Example
+from outlay.inflation.features import identical, rounded_entropy
 from outlay.schema import Parts
 from outlay.score.correct import grader
 from outlay.score.match import is_exact
@@ -93,7 +94,9 @@ def predictions(
             "solved": outcome.stop.solved,
             "attempt_tokens": sum(line.tokens for line in attempts),
             "direct_tokens": inflation.direct_tokens(attempts),
-            "cbe": inflation.branching_entropy(probes) if probes else None,
+            "cbe": rounded_entropy(probes) if probes else None,
+            "identical": identical(trace),
+            "retries": max(0, len(attempts) - 1),
         }
         yield Prediction(public, numbers, reply)
 
@@ -110,6 +113,7 @@ def line_numbers(line: Line) -> dict[str, Any]:
     """A ledger line's numbers, for the run's statistics."""
     names = (
         "kind",
+        "tier",
         "attempt",
         "prompt_tokens",
         "completion_tokens",

@@ -5,7 +5,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 from outlay import __version__
 from outlay.errors import ConfigError, OutlayError
 from outlay.process import alive, this_process
+from outlay.track.origins import git_sha
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,17 @@ class TrackedRun:
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         self.client.log_artifact(self.run_id, str(path), folder)
+
+    def data(self, name: str, digest: str, source: str, split: str) -> None:
+        """The data set that the run read, as one of its inputs."""
+        import json
+
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        dataset = Dataset(
+            name=name, digest=digest, source_type="outlay", source=json.dumps({"source": source})
+        )
+        self.client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", split)])])
 
     def end(
         self, status: str = "FINISHED", error: BaseException | None = None, private: bool = False
@@ -141,6 +152,27 @@ def unfinished(parent: TrackedRun) -> dict[str, str]:
         when = (run.info.start_time, run.info.run_id, status)
         latest[tags["point"]] = max(when, latest.get(tags["point"], when))
     return {point: run_id for point, (_, run_id, status) in latest.items() if status != "FINISHED"}
+
+
+def config_of(
+    tracking: Tracking, output_dir: Path, run_id: str
+) -> tuple[Path, dict[str, str], dict[str, float], str]:
+    """A finished run's config.yaml, its params, its metrics and its name.
+
+    Raises:
+        OutlayError: the store does not know it, or it has no config.
+    """
+    uri = store_uri(tracking, output_dir)
+    client, _ = _client(uri, str(output_dir.resolve()), tracking.experiment)
+    try:
+        run = client.get_run(run_id)
+        path = Path(client.download_artifacts(run_id, "config.yaml"))
+    except Exception as error:  # of the store, the server or the file system
+        first = str(error).strip().splitlines()[0]
+        raise OutlayError(
+            f"run {run_id} in {_public(uri)}: {first.replace(uri, _public(uri))}. outlay doctor lists the runs"
+        ) from error
+    return path, dict(run.data.params), dict(run.data.metrics), str(run.info.run_name)
 
 
 def reap(tracking: Tracking, output_dir: Path) -> list[str]:
@@ -272,22 +304,6 @@ def _lock_file(uri: str, output_dir: str) -> Path:
 def _public(uri: str) -> str:
     """The address without a password."""
     return re.sub(r"//[^/@]*@", "//***@", uri)
-
-
-@cache
-def git_sha() -> str:
-    """The commit of the checkout that holds this code, "+dirty" when edited; "" when it is an installed wheel."""
-    here = Path(__file__).parent
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "__init__.py")
-        return git("rev-parse", "HEAD") + ("+dirty" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 @cache

@@ -38,7 +38,9 @@ class Contaminate:
                 return Verify("gold", line.attempt)
         if last:
             return Stop(last[0].answer, solved=last[0].answer is not None)
-        failed = next((x for x in first if x.answer is not None and not trace.verdict(x.attempt, "gold")), None)
+        failed = next(
+            (x for x in first if x.answer is not None and not trace.verdict(x.attempt, "gold")), None
+        )
         right = next((x for x in first if trace.verdict(x.attempt, "gold")), None)
         source = right if self.arm == "right" else failed
         if source is None:

@@ -6,6 +6,7 @@ policies, so that differences between policies are paired.
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,9 +136,24 @@ def routing(points: Sequence[Point], folder: Path) -> list[Path]:
         *write_rows(rows, folder / "routing_points.csv"),
         *write_rows(policies, folder / "routing.csv"),
     ]
+    numbers = folder / "routing_metrics.json"
+    numbers.write_text(json.dumps(_metrics(policies), indent=1) + "\n", encoding="utf-8")
+    written.append(numbers)
     if premiums:
         written += write_rows(premiums, folder / "gold_premium.csv")
     return [*written, text, *_figure(rows, folder)]
+
+
+def _metrics(policies: Sequence[PolicyRow]) -> dict[str, float]:
+    """The parent run's metrics: routing/aiq/<policy>, and the like."""
+    found: dict[str, float] = {}
+    several = len({row.dataset for row in policies}) > 1
+    for row in policies:
+        policy = re.sub(r"[^\w. -]+", "-", f"{row.dataset} {row.policy}" if several else row.policy)
+        values = {"aiq": row.aiq, "apgr": row.apgr, "accuracy_at_budget": row.at_50}
+        values |= {"cost_at_accuracy": row.cost_at_best, "oracle_gap": row.oracle_gap}
+        found |= {f"routing/{name}/{policy}": value for name, value in values.items() if math.isfinite(value)}
+    return found
 
 
 # ---------------------------------------------------------------- curves

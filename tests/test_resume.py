@@ -1,0 +1,165 @@
+"""A sweep is killed at any moment and goes on: the figures are those of an undisturbed one, and nothing is paid twice."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+WORDS = (
+    "dataset=arithmetic",
+    "dataset.limit=6",
+    "retry=fixed",
+    "retry.stop=vote,none",
+    "retry.max_attempts=2,3",
+    "probe=none,cbe",
+    "generator.batch_rows=3",
+)
+"""Eight points that share draws, adaptive and not, on the real model."""
+
+
+def command(cwd: Path, cache: Path, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "outlay", "-m", *words],
+        cwd=cwd,
+        env={**os.environ, "OUTLAY_CACHE_DIR": str(cache), "COLUMNS": "150"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> str:
+    out, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return out
+
+
+def metrics(cwd: Path) -> list[dict[str, float]]:
+    """Each point's metrics, apart from what says how it was run."""
+    (sweep,) = (path.parent for path in (cwd / "multirun_outputs").glob("*/*/plan.jsonl"))
+    found = []
+    for number in range(8):
+        one = json.loads((sweep / str(number) / "metrics.json").read_text())
+        found.append(
+            {key: value for key, value in one.items() if not key.startswith(("cache/", "cost/latency"))}
+        )
+    return found
+
+
+def own(cache: Path, tmp_path: Path, name: str) -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "weights").symlink_to((cache / "weights").resolve())
+    return folder
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_and_resumed_it_is_the_undisturbed_sweep(
+    tmp_path: Path, own_cache: Path
+) -> None:
+    calm, wild = tmp_path / "calm", tmp_path / "wild"
+    calm.mkdir()
+    wild.mkdir()
+    calm_cache, wild_cache = own(own_cache, tmp_path, "calm-cache"), own(own_cache, tmp_path, "wild-cache")
+    started = time.monotonic()
+    finish(command(calm, calm_cache, *WORDS))
+    whole = time.monotonic() - started
+    rng = random.Random(0)
+    kills, words = 0, WORDS
+    for _ in range(10):
+        process = command(wild, wild_cache, *words)
+        try:
+            process.wait(timeout=rng.uniform(0.2, 0.8) * whole)
+            break  # it was faster than that
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            kills += 1
+        if list((wild / "multirun_outputs").glob("*/*/plan.jsonl")):
+            words = ("resume=last",)
+    finish(command(wild, wild_cache, *words))
+    assert kills >= 3
+    assert metrics(wild) == metrics(calm)  # to the last digit
+    rows = [
+        sqlite3.connect(cache / "completions.sqlite")
+        .execute("SELECT count(*) FROM completions")
+        .fetchone()[0]
+        for cache in (calm_cache, wild_cache)
+    ]
+    assert rows[0] == rows[1]
+    claims = sqlite3.connect(wild_cache / "completions.sqlite").execute("SELECT count(*) FROM claims")
+    assert claims.fetchone() == (0,)
+
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{wild / 'multirun_outputs' / 'mlflow.db'}")
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    runs = client.search_runs(experiments, max_results=1000)
+    assert "RUNNING" not in {run.info.status for run in runs}
+    parents = [run for run in runs if run.data.tags.get("kind") == "sweep"]
+    assert [run.info.status for run in parents] == ["FINISHED"]
+    finished = [
+        run.data.tags["point"] for run in runs if run.data.tags.get("point") and run.info.status == "FINISHED"
+    ]
+    assert sorted(finished) == [str(number) for number in range(8)]  # each point once
+    (sweep,) = (path.parent for path in (wild / "multirun_outputs").glob("*/*/plan.jsonl"))
+    assert len((sweep / "results.csv").read_text().splitlines()) == 9
+
+
+@pytest.mark.slow
+def test_a_failed_point_alone_is_run_again_and_says_of_which_run(tmp_path: Path, own_cache: Path) -> None:
+    rows = [{"question": "1+1?", "answer": "so\n#### 2"}] * 3
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    good.write_text("\n".join(map(json.dumps, rows)))
+    bad.write_text('{"question": "no answer"}\n')
+    words = (
+        "dataset=gsm8k",
+        "dataset.split=all",
+        "dataset.path=bad.jsonl,good.jsonl",
+        "prompt.max_new_tokens=2",
+    )
+    process = command(tmp_path, own_cache, *words)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 1 and "resume=" in said
+    bad.write_text(good.read_text())
+    out = finish(command(tmp_path, own_cache, "resume=last"))
+    assert "1 of them finished before" in out and "[1/2]" in out and "[2/2]" not in out
+
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'multirun_outputs' / 'mlflow.db'}")
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    failed = next(run for run in runs if run.info.status == "FAILED")
+    again = next(run for run in runs if "retry_of" in run.data.tags)
+    assert again.data.tags["retry_of"] == failed.info.run_id and again.info.status == "FINISHED"
+    (sweep,) = (path.parent for path in (tmp_path / "multirun_outputs").glob("*/*/plan.jsonl"))
+    assert (sweep / "earlier" / "0-1" / "run.log").is_file()
+
+    # The same points in another sweep are linked, not run again.
+    out = finish(command(tmp_path, own_cache, *words, "reuse=true"))
+    assert "2 of them finished before" in out
+
+
+@pytest.mark.slow
+def test_fail_fast_starts_nothing_after_the_first_failure(tmp_path: Path, own_cache: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"question": "no answer"}\n')
+    (tmp_path / "good.jsonl").write_text(json.dumps({"question": "1+1?", "answer": "#### 2"}))
+    process = command(
+        tmp_path,
+        own_cache,
+        "dataset=gsm8k",
+        "dataset.split=all",
+        "dataset.path=bad.jsonl,good.jsonl",
+        "prompt.max_new_tokens=2",
+        "fail_fast=true",
+    )
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 1 and "1 failed, 1 skipped" in said
