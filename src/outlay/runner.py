@@ -27,6 +27,7 @@ from outlay.generate.spend import Spend
 from outlay.generate.store import Store
 from outlay.progress import Progress
 from outlay.routers import Setting
+from outlay.routers.embedding import remembered
 from outlay.schema import Parts, component
 from outlay.score.correct import grader
 from outlay.score.match import is_exact, parse
@@ -58,6 +59,7 @@ class Finished:
     oracle: bool  # its ledger has lines that read gold
     warnings: tuple[str, ...] = ()  # what its policy says of itself, with the numbers
     data: Mapping[str, str] = field(default_factory=dict)  # name, digest, split, source of the examples
+    shown: Sequence["Shown"] = ()  # its first examples, for traces
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def run_point(
         OutlayError, or what the run raised; it has been recorded.
     """
     from outlay import track
+    from outlay.track.traces import log_traces
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config_yaml)
@@ -120,6 +123,7 @@ def run_point(
             done = _run(parts, folder, name, choices, tags.get("sweep_id") or tracked.run_id)
             result = Result(name, tracked.run_id, folder, done.metrics, config, done.oracle, done.warnings)
             tracked.metrics(done.metrics)
+            log_traces(tracked, done.shown, _private(parts))
             tracked.data(**done.data)
             if done.warnings:
                 tracked.tags({"warnings": "\n".join(done.warnings)})
@@ -194,6 +198,8 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
             for chunk, sent, tasks in _asked(parts.dataset.examples(skipped), stage, shots, parts):
                 ledger = Ledger()
                 digest.add(chunk)
+                if fitted:  # what learned policies look at, in one batch
+                    remembered(_embedder(parts))([example.question for example in chunk])
                 outcomes = execute(
                     tasks,
                     policy,
@@ -215,7 +221,7 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
                 for example, one in zip(chunk, predictions(chunk, sent, outcomes, parts), strict=True):
                     prediction_file.write(json.dumps(one.public, ensure_ascii=False) + "\n")
                     rows.append(one.numbers)
-                    if len(shown) < examples.LIMIT:
+                    if len(shown) < max(examples.LIMIT, parts.tracking.traces):
                         shown.append(_shown(example, one, [x for x in lines if x.example_id == example.id]))
                 log.info("%d examples, %d tokens", len(rows), sum(row["tokens"] for row in rows))
     finally:
@@ -255,7 +261,7 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
     }  # as JSON has it
     (folder / "metrics.json").write_text(json.dumps(finite, indent=1, sort_keys=True) + "\n")
     log.info("%.1f s", time.perf_counter() - started)
-    return Finished(metrics, oracle, warnings, data)
+    return Finished(metrics, oracle, warnings, data, shown[: parts.tracking.traces])
 
 
 def _policy(parts: Parts) -> Policy:
@@ -263,7 +269,7 @@ def _policy(parts: Parts) -> Policy:
         retry=parts.retry,
         probe=parts.probe,
         tiers=parts.generator.tiers,
-        embed=lambda texts: _embedder(parts).embed(texts, [])[0],
+        embed=remembered(_embedder(parts)),
         max_new_tokens=_limits(parts).max_new_tokens,
         seed=parts.settings.seed,
     )
@@ -348,7 +354,7 @@ def _exploration(
                 store,
                 tally,
                 _verifiers(chunk, sent, parts),
-                _limits(parts),
+                replace(_limits(parts), tokens_per_query=None),  # a hard limit would cut short what is learned
                 parts.settings.seed,
                 part := Ledger(),
                 lambda finished, rows, tokens: progress(0, rows, tokens),

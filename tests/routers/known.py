@@ -50,7 +50,7 @@ class Known:
         )
 
     def identity(self, tier: str) -> Mapping[str, str]:
-        return {"model": f"known-{tier}-{self.ladder[tier]}"}
+        return {"model": f"known-{tier}-{self.ladder[tier]}-{self.trust}"}
 
     def window(self, tier: str) -> int:
         return 10_000
@@ -101,7 +101,7 @@ def tasks(n: int, split: str) -> list[Task]:
     """A third of the queries at each level."""
 
     def task(at: int) -> Task:
-        question = f"question {split} {at} level {at % 3}"
+        question = f"question {split:>5} {at} level {at % 3}"
 
         def prompt(shown: Earlier, step: int) -> Prompt:
             return Prompt(

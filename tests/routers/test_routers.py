@@ -21,6 +21,7 @@ from outlay.routers.mot import Mot
 from outlay.routers.optimal import least_cost
 from outlay.routers.oracle import Oracle, foresight_cost
 from outlay.routers.random import Random
+from outlay.routers.rehearse import rehearse
 from outlay.routers.routellm import RouteLlm
 from outlay.routers.ser import Escalation, Ser, SerX
 from outlay.routers.static import Static
@@ -273,12 +274,19 @@ def test_frugalgpt_faithful_is_full_depth_and_the_held_out_one_need_not_be(store
     assert cheap.tiers == ("small",) and cheap.cost == 30.0
 
 
-def test_frugalgpt_thresholds_are_chosen_on_queries_that_the_scorer_has_not_seen(store: Store) -> None:
-    policy = run(store, FrugalGpt(), **SMALL).policy
-    for scorer in policy.scorers.values():
+@pytest.mark.parametrize("faithful", [False, True])
+def test_frugalgpts_chain_is_chosen_on_tune_unless_faithful(store: Store, faithful: bool) -> None:
+    """Played on what it was chosen on, the fitted policy has the quality and the cost that the search saw."""
+    ran = run(store, FrugalGpt(faithful=faithful, mean_cost=100.0), fit=100, n=1)
+    prices = {tier.name: tier.price for tier in Known().tiers}
+    for split in ("train", "tune"):
+        played = [rehearse(ran.policy.next, one, prices, "units") for one in ran.explored.traces(split)]
+        found = np.mean([one.quality for one in played]), np.mean([one.cost for one in played])
+        same = found == pytest.approx((ran.policy.chain.quality, ran.policy.chain.cost))
+        assert same == (split == ("train" if faithful else "tune"))
+    for scorer in ran.policy.scorers.values():
         assert all(one.startswith("train-") for one in scorer.fitted_on)
-    rich = run(store, FrugalGpt(mean_cost=1e9), **SMALL).policy.chain
-    assert rich.quality >= policy.chain.quality
+        assert len(scorer.fitted_on) == (45 if faithful else 100)
 
 
 def test_mot_keeps_what_enough_samples_agree_on(store: Store) -> None:
@@ -296,6 +304,21 @@ def test_automix_pays_for_its_checks_and_asks_the_large_tier_where_they_doubt(st
         checks = [line for line in one.trace.lines if line.kind == "verify"]
         assert len(checks) == GOLD["self_verify"].k and sum(line.tokens for line in checks) > 0  # type: ignore[union-attr]
         assert (len(one.trace.attempts) == 2) == (one.trace.confidence(1, "self_verify") < 0.6)  # type: ignore[operator]
+
+
+def test_automix_believes_a_check_as_far_as_it_was_right_on_train(store: Store) -> None:
+    """The large tier is asked after a check that doubts, kept from one that trusts; a check of coin tosses tells nothing."""
+    ran = run(store, AutoMix(), n=200)
+    assert ran.policy.gain[0] > 0.3 > ran.policy.gain[-1]
+    said = [one.trace.confidence(1, "self_verify") or 0.0 for one in ran.outcomes]
+    asked = [len(one.trace.attempts) == 2 for one in ran.outcomes]
+    doubted, trusted = (
+        np.mean([yes for yes, one in zip(asked, said, strict=True) if (one < 0.5) == low])
+        for low in (True, False)
+    )
+    assert doubted > trusted + 0.5
+    blind = run(store, AutoMix(), generator=Known(trust=0.5), n=200)
+    assert ran.right.mean() > blind.right.mean()
 
 
 def test_cascade_judges_answers_by_who_agrees(store: Store) -> None:

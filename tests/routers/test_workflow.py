@@ -11,6 +11,7 @@ from known import Known, attempt_cost, run
 
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.retry.none import NoRetry
+from outlay.agent.retry.vote import Vote
 from outlay.generate.store import Store
 from outlay.routers.calibrate import Mix, calibrate, chance
 from outlay.routers.rehearse import rehearse
@@ -50,6 +51,7 @@ def test_under_a_gold_stop_ser_x_chooses_by_p_over_c(store: Store) -> None:
         Fixed(stop="gold", max_attempts=4),
         Fixed(stop="vote", max_attempts=5),
         Fixed(stop="none", max_attempts=3),
+        Vote(max_attempts=4),
     ],
     ids=str,
 )
@@ -108,3 +110,18 @@ def test_an_attempt_costs_what_its_estimate_says(store: Store) -> None:
     for outcome in ran.outcomes:
         for tier, one in ran.policy.workflow.estimates.of(outcome.trace).items():
             assert one.cost == pytest.approx(attempt_cost(tier))
+
+
+@pytest.mark.parametrize(
+    "retry", [Fixed(stop="vote"), Fixed(stop="gold"), Fixed(stop="none")], ids=lambda one: one.stop
+)
+def test_what_a_tier_will_cost_and_buy_is_what_it_does(store: Store, retry: Fixed) -> None:
+    ran = run(store, SerX(), retry=retry, fit=150, n=300)
+    for tier in ("small", "large"):
+        train, test = (
+            run(store, Static(tier), retry=retry, n=n, split=split)
+            for split, n in (("train", 150), ("test", 300))
+        )
+        expected = [ran.policy.workflow.of(one.trace)[tier] for one in ran.outcomes]
+        assert np.mean([one.cost for one in expected]) == pytest.approx(test.costs().mean(), rel=0.1)
+        assert expected[0].utility == pytest.approx(train.right.mean())  # U(m), measured on train

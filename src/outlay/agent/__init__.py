@@ -58,7 +58,10 @@ Action = Probe | Attempt | Verify | Stop
 
 
 class Policy(Protocol):
-    """Decides; knows nothing of batches, caches or budgets.
+    """Decides; knows nothing of caches or budgets.
+
+    A policy that computes something for each query, such as an embedding, may have `prepare(traces)`: it is called before
+    each wave with all live queries, so that the work is done in one batch.
 
     A policy that learns has one method more, `explore() -> Policy`: what is run on the train and tune splits, so that
     `fit` gets the ledger it learns from. Without it, `fit` is never called.

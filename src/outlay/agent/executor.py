@@ -129,8 +129,11 @@ def execute(
     live = [_Live(task, Trace(task.query)) for task in tasks]
     ledger.queries |= {task.query.id: task.query for task in tasks}
     outcomes: dict[int, Outcome] = {}
+    prepare = getattr(policy, "prepare", None)
     while len(outcomes) < len(live):
         calls = []
+        if prepare:
+            prepare([one.trace for at, one in enumerate(live) if at not in outcomes])
         for at, one in enumerate(live):
             if at in outcomes:
                 continue

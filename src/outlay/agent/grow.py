@@ -1,6 +1,6 @@
 """Budget escalation after an answer: a reply that its context does not support is tried again with a larger one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -29,6 +29,11 @@ class Grow:
 
     def fit(self, ledger: Ledger) -> Self:
         return replace(self, policy=self.policy.fit(ledger))
+
+    def prepare(self, traces: Sequence[Trace]) -> None:
+        prepare = getattr(self.policy, "prepare", None)
+        if prepare:
+            prepare(traces)
 
     def next(self, trace: Trace) -> Action:
         attempts = trace.attempts

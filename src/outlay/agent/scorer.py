@@ -111,6 +111,11 @@ def _signals(pairs: Sequence[tuple[Trace, Line]]) -> "np.ndarray":
     return np.array([signals(trace, line) for trace, line in pairs], float)
 
 
+def embed_latest(traces: Sequence[Trace], embed: Embed) -> None:
+    """Embed the latest attempt of each query in one batch, for an embedder that remembers (`Policy.prepare`)."""
+    _vectors([(trace, attempts[-1]) for trace in traces if (attempts := trace.attempts)], embed)
+
+
 def _vectors(pairs: Sequence[tuple[Trace, Line]], embed: Embed) -> "np.ndarray":
     return embed([f"{trace.query.question}\n{line.text}" for trace, line in pairs])
 
@@ -136,6 +141,11 @@ class WithScorer:
     def fit(self, ledger: Ledger) -> Self:
         policy = self.policy.fit(ledger) if hasattr(self.policy, "explore") else self.policy
         return replace(self, policy=policy, scorer=fit_scorer(ledger.traces("train"), self.embed, self.seed))
+
+    def prepare(self, traces: Sequence[Trace]) -> None:
+        if own := getattr(self.policy, "prepare", None):
+            own(traces)
+        embed_latest(traces, self.embed)
 
     def next(self, trace: Trace) -> Action:
         return self.policy.next(trace)

@@ -331,7 +331,7 @@ def complete(
                 ):  # a row that was taken over may have been first: it is the one that stays
                     known |= store.get([mine[at] for at, _ in batch])
                 tokens = sum(completion.completion_tokens for _, completion in batch)
-                tally.generated_tokens += tokens
+                tally.generated_tokens += tokens if generator.stored else 0  # else nothing is made anew
                 on_batch(len(batch), tokens)
         missing = [key for key in missing if key not in known]
         if (
@@ -342,6 +342,6 @@ def complete(
             if missing and not mine:
                 time.sleep(POLL_S)
     tally.hits += len(keys) - generated
-    tally.misses += generated
+    tally.misses += generated if generator.stored else 0
     tally.seconds += time.perf_counter() - started
     return [known[key] for key in keys]

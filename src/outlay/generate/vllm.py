@@ -11,8 +11,10 @@ import importlib.metadata
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,9 +127,11 @@ class Vllm:
         return render_chat(self.model, self.revision, prompt)
 
     def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
+        if not requests:
+            return
         if self.serve or self.base_url:
             yield from _ask(self, requests, spend)
-        elif requests:
+        else:
             yield from _answer(_engine(self), self, requests, spend)
 
     @property
@@ -277,10 +281,10 @@ def _started(model: str, args: Mapping[str, Any]) -> _Engine:
     if placement("auto", "auto")[0] == "cuda":  # looked at already, and so lost to a fork
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     print("Starting vLLM ...", file=sys.stderr, flush=True)
-    watching = watch()
+    watching = watch("engine")
     try:
         # Its processes write to the streams they are born with; their first error says why a start fails.
-        with _streams_to(log):
+        with _interruptible(), _streams_to(log):
             from vllm import EngineArgs
             from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -291,9 +295,40 @@ def _started(model: str, args: Mapping[str, Any]) -> _Engine:
         unwatch(watching)
         if isinstance(error, Exception):
             raise GenerationError(explained(model, error, log)) from error
+        log.unlink(missing_ok=True)
         raise
     settled(watching)
     return _Engine(engine, log, watching)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM while vLLM waits for its engine, a wait that swallows what their handlers raise."""
+    import psutil
+
+    before = set(psutil.Process().children(recursive=True))
+    caught: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        caught.append(number)
+        started = set(psutil.Process().children(recursive=True)) - before
+        for one in started:  # so that the wait is over
+            with suppress(psutil.Error):
+                one.kill()
+        if not started:
+            raise KeyboardInterrupt
+
+    kept = {}
+    if threading.current_thread() is threading.main_thread():
+        handled = [one for one in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(one))]
+        kept = {one: signal.signal(one, end) for one in handled}
+    try:
+        yield
+    finally:
+        for one, handler in kept.items():
+            signal.signal(one, handler)
+        if caught:
+            raise KeyboardInterrupt
 
 
 @contextmanager

@@ -58,6 +58,8 @@ WAYS_OUT = (
 
 Ident = tuple[int, float]
 """A process: its number, and when it began, since a number alone is used again."""
+SAME_S = 5.0
+"""How far apart two looks at a process may see it begin: the clock may have been set in between."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,13 @@ def join(model: str, args: Mapping[str, Any], port: int) -> str:
     """
     key = hashlib.sha256(json.dumps([model, args, port], sort_keys=True).encode()).hexdigest()[:12]
     me = _me()
-    known = _joined.get(key)
-    if known and known[0] == me and _alive(known[1].process):
-        return known[1].url
-    _watch_me()
+    known = _joined.get((me[0], key))
+    if known and _alive(known.process):
+        return known.url
+    if me[0] not in _watches:
+        _watches[me[0]] = watch("leave")
+        atexit.unregister(leave)
+        atexit.register(leave)
     with _lock():
         server = next((one for one in running() if one.key == key), None)
         for other in running():
@@ -105,39 +110,28 @@ def join(model: str, args: Mapping[str, Any], port: int) -> str:
                 _end(server)
             server = _start(key, model, args, port, me)
         else:
-            server = replace(server, users=(*(one for one in living_users(server) if one != me), me)).write()
+            server = replace(server, users=(*_others(server), me)).write()
         _wait(server)
-    _joined[key] = me, server
+    _joined[me[0], key] = server
     return server.url
 
 
-_joined: dict[str, tuple[Ident, Server]] = {}  # who joined (a fork is another process), and what
-_watches: dict[Ident, "subprocess.Popen[bytes]"] = {}
+_joined: dict[tuple[int, str], Server] = {}  # by process too: a fork has not joined
+_watches: dict[int, "subprocess.Popen[bytes]"] = {}  # by process
 
 
 def leave() -> None:
     """This process uses no server any more; those without a user are ended."""
-    me = _me()
     _joined.clear()
     with _lock():
         for server in running():
-            left = tuple(one for one in living_users(server) if one != me)
+            left = _others(server)
             if left:
                 replace(server, users=left).write()
             else:
                 _end(server)
-    if watching := _watches.pop(me, None):
+    if watching := _watches.pop(os.getpid(), None):
         unwatch(watching)
-
-
-def _watch_me() -> None:
-    """Once in a process: leave when it ends, whichever way."""
-    me = _me()
-    if me not in _watches:
-        _watches[me] = watch()
-        settled(_watches[me])
-        atexit.unregister(leave)
-        atexit.register(leave)
 
 
 def running() -> list[Server]:
@@ -245,7 +239,7 @@ def _group(leader: Ident) -> list["psutil.Process"]:
         with suppress(psutil.Error, OSError):
             if (
                 os.getpgid(one.pid) == leader[0]
-                and one.create_time() >= leader[1] - 1
+                and one.create_time() > leader[1] - SAME_S
                 and one.status() != psutil.STATUS_ZOMBIE
             ):
                 found.append(one)
@@ -271,6 +265,10 @@ def living_users(server: Server) -> tuple[Ident, ...]:
     return tuple(one for one in server.users if _alive(one))
 
 
+def _others(server: Server) -> tuple[Ident, ...]:
+    return tuple(one for one in living_users(server) if one[0] != os.getpid())
+
+
 def _me() -> Ident:
     me = _ident(os.getpid())
     assert me is not None
@@ -281,7 +279,7 @@ def _ident(pid: int) -> Ident | None:
     import psutil
 
     try:
-        return pid, round(psutil.Process(pid).create_time(), 2)
+        return pid, psutil.Process(pid).create_time()
     except psutil.Error:
         return None
 
@@ -291,22 +289,25 @@ def _alive(one: Ident) -> bool:
 
     with suppress(psutil.Error):
         process = psutil.Process(one[0])
-        return round(process.create_time(), 2) == one[1] and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(process.create_time() - one[1]) < SAME_S
+        return same and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 # ---------------------------------------------------------------- the watch
 
 
-def watch() -> "subprocess.Popen[bytes]":
-    """A process that ends what is left of vLLM, should this one be killed; `settled` tells it that the engine stands.
+def watch(what: str) -> "subprocess.Popen[bytes]":
+    """A process that ends what is left of vLLM, should this one be killed.
 
-    vLLM's engine does not notice that its parent is gone, and would hold its memory for good.
+    An engine does not notice that its parent is gone, and would hold its memory for good.
+
+    what: leave (the servers that this process uses), or engine (the children that it starts until `settled`).
     """
     (pid, began), package = _me(), Path(__file__).parents[2]
     path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, str(pid), str(began)],
+        [sys.executable, "-m", __name__, what, str(pid), str(began)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # it outlives Ctrl-C, to see whether the others do
@@ -315,34 +316,34 @@ def watch() -> "subprocess.Popen[bytes]":
 
 
 def settled(watching: "subprocess.Popen[bytes]") -> None:
-    """From here on this process's new children are none of vLLM's."""
+    """The engine stands: from here on this process's new children are none of vLLM's."""
     assert watching.stdin
     with suppress(OSError):  # said, not by closing alone: the engine may have been forked with this pipe open
         watching.stdin.write(b"\n")
-        watching.stdin.close()
+        watching.stdin.flush()
 
 
 def unwatch(watching: "subprocess.Popen[bytes]") -> None:
-    settled(watching)
     watching.kill()
-    watching.wait()
+    with watching:  # its pipe is closed, its end is waited for
+        pass
 
 
-def _watch(owner: Ident) -> None:
+def _watch(what: str, owner: Ident) -> None:
     import psutil
 
     engine: set[Ident] = set()
-    starting = True
+    starting = what == "engine"
+    mine = psutil.Process()
     while _alive(owner):
-        if starting:
-            starting = not select.select([sys.stdin], [], [], WATCH_S)[0]
-            with suppress(psutil.Error):
-                for child in psutil.Process(owner[0]).children(recursive=True):
-                    born = child.create_time()
-                    if child.pid != os.getpid() and born >= psutil.Process().create_time():
-                        engine.add((child.pid, round(born, 2)))
-        else:
+        if not starting:
             time.sleep(WATCH_S)
+            continue
+        starting = not select.select([sys.stdin], [], [], WATCH_S)[0]
+        with suppress(psutil.Error):
+            for child in psutil.Process(owner[0]).children(recursive=True):
+                if child != mine and child.create_time() >= mine.create_time():
+                    engine.add((child.pid, child.create_time()))
     for pid, _ in filter(_alive, engine):
         with suppress(psutil.Error):
             psutil.Process(pid).kill()
@@ -371,4 +372,4 @@ def _lock() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    _watch((int(sys.argv[1]), float(sys.argv[2])))
+    _watch(sys.argv[1], (int(sys.argv[2]), float(sys.argv[3])))

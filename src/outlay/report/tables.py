@@ -47,6 +47,19 @@ def varying(points: Sequence[Point]) -> list[str]:
     return [key for key in keys if len({json.dumps(one[key], default=str) for one in each if key in one}) > 1]
 
 
+def said(point: Point, points: Sequence[Point], leave_out: Sequence[str] = ()) -> str:
+    """What tells a run from the sweep's others, in a few words."""
+    own = labels(point)
+    keys = [key for key in varying(points) if own.get(key) is not None and key not in ("dataset", *leave_out)]
+    words = [
+        str(own[key])
+        if key in point.choices or isinstance(own[key], str)
+        else f"{key.rpartition('.')[2]} {own[key]}"
+        for key in keys
+    ]
+    return " · ".join(dict.fromkeys(words)) or point.name
+
+
 MARKS = {
     "*": "reads the answer key: a bound, not a policy that can be deployed",
     "†": "the query is the reference text: a leak, as in the published code",

@@ -19,6 +19,7 @@ from outlay.report.tables import (
     labels,
     legend,
     marks,
+    said,
     varying,
     with_interval,
 )
@@ -118,9 +119,8 @@ def point(ended: Any, number: int, total: int) -> None:
         return
     metrics = ended.metrics
     name = headline([ended])
-    made, hits = metrics["cache/generated_tokens"], metrics["cache/hits"]
-    asked = hits + metrics["cache/misses"]
-    source = f"{count(made)} tokens generated" if hits < asked else "all from the store"
+    made, hits, misses = (metrics[f"cache/{name}"] for name in ("generated_tokens", "hits", "misses"))
+    source = f"{count(made)} tokens generated" if misses else "all from the store" if hits else "no model ran"
     text = f"{of} {ended.name}: {_spoken(name)} {with_interval(metrics, name)}, {count(metrics['cost/tokens_total'])} tokens ({source})"
     _console().print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -191,6 +191,7 @@ def failures(ended: Sequence[Any], sweep_id: str) -> None:
 
 def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     settings = [key for key in varying(points) if key != "dataset"] or ["selector", "retry"]
+    together = len(settings) > MOST_COLUMNS
     quality = headline(points)
     examples, documents = (
         int(points[0].metrics.get(f"data/{what}", 0)) for what in ("examples", "documents")
@@ -199,8 +200,8 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     _title(console, f"{dataset}: what each setting bought ({size}, 95 % intervals)")
     narrow = console.width < WIDE
     table = Table(box=box.SIMPLE_HEAD if narrow else box.HEAVY_HEAD)
-    for key in settings:
-        table.add_column(SHORT.get(key, key), no_wrap=True)
+    for key in ["setting"] if together else settings:
+        table.add_column(SHORT.get(key, key), no_wrap=not together, overflow="fold")
     table.add_column(_spoken(quality), justify="right", no_wrap=True)
     shown = [column for column in COLUMNS if _says_something(points, column[1])]
     if narrow:  # the budget tells about the same
@@ -209,7 +210,7 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
         table.add_column(heading, justify="right")
     for one in points:
         values = labels(one)
-        cells = [_setting(values.get(key)) for key in settings]
+        cells = [said(one, points)] if together else [_setting(values.get(key)) for key in settings]
         cells[-1] = f"{cells[-1]} {marks(one)}".rstrip()
         metrics = one.metrics
         row = [cell(metrics) if name in metrics else "–" for _, name, cell in shown]
@@ -219,14 +220,14 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     for line in [*legend(points), *_warnings(points)]:
         console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
     sentence = _sentence(points, settings)
-    if sentence:
+    if sentence and not together:
         console.print(sentence, markup=False, highlight=False)
 
 
 def _warnings(points: Sequence[Point]) -> list[str]:
     """What a reader must know of the data, and of the policies, before believing a row."""
-    said = {warning: one.name for one in points for warning in getattr(one, "warnings", ())}
-    lines = [f"{name}: {warning}" for warning, name in said.items()]
+    told = {warning: one.name for one in points for warning in getattr(one, "warnings", ())}
+    lines = [f"{name}: {warning}" for warning, name in told.items()]
     skipped = max(int(point.metrics.get("data/skipped_rows", 0)) for point in points)
     if skipped:
         lines.append(f"{skipped} bad rows were left out (dataset.on_bad_row=skip)")
@@ -240,7 +241,8 @@ def _warnings(points: Sequence[Point]) -> list[str]:
             sum(worst.metrics.get(f"cache/{x}", 0.0) for x in ("hits", "misses")),
         )
         if (calls and number > 0.2 * calls) or (number and what == "failed_calls"):
-            lines.append(f"{number:.0f} of {calls:.0f} replies ({worst.name}) {meaning}")
+            of = f" of {calls:.0f}" if calls else ""
+            lines.append(f"{number:.0f}{of} replies ({worst.name}) {meaning}")
     return lines
 
 
@@ -260,8 +262,8 @@ def _sentence(points: Sequence[Point], settings: Sequence[str]) -> str:
         for one in points
         if not marks(one) and math.isfinite(one.metrics.get("cost/per_correct", math.nan))
     ]
-    if len(known) < 2:
-        return ""
+    if len(known) < 2 or len({str(labels(one).get("router.tier")) for one in points}) > 1:
+        return ""  # tokens of different tiers are not the same good
     best = min(known, key=lambda one: one.metrics["cost/per_correct"])
     values = labels(best)
     what = ", ".join(f"{SHORT.get(key, key)} {_setting(values[key])}" for key in settings if key in values)
@@ -286,5 +288,7 @@ def _console() -> Console:
     return console
 
 
+MOST_COLUMNS = 5
+"""Settings that get a column each; more are said in one."""
 WIDE = 112
 """Columns that a table of a grid needs; a narrower terminal gets its intervals on lines of their own."""

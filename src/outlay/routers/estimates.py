@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 ESTIMATORS = ("logistic", "knn", "mean")
 NEIGHBOURS = 20
-PLATT, ISOTONIC = 20, 200  # tune outcomes of the rarer class that each way of calibrating needs
+PLATT, ISOTONIC = (
+    20,
+    1000,
+)  # tune outcomes of the rarer class that each way of calibrating needs; below, isotonic overfits
 MEMO = 4096
 
 
@@ -228,7 +231,7 @@ def _calibrated(success: Any, rows: "np.ndarray", right: "np.ndarray", made: "np
 def _logit(chance: "np.ndarray") -> "np.ndarray":
     import numpy as np
 
-    clipped = np.clip(chance, 1e-4, 1 - 1e-4)
+    clipped = np.clip(chance, 0.01, 0.99)  # neighbours may be all right or all wrong
     odds: np.ndarray = np.log(clipped / (1 - clipped))
     return odds
 

@@ -28,7 +28,7 @@ def numbers(trace: Trace, probed: bool = True) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class Describer:
-    """Rows of features: the question's unit vector, then standardised `numbers`."""
+    """Rows of features: the question's unit vector, then standardised `numbers`, which together have length 1 on average."""
 
     embed: Embed
     probed: bool
@@ -52,4 +52,4 @@ def fit_describer(traces: Sequence[Trace], embed: Embed, probed: bool = True) ->
     known = np.array([numbers(trace, probed) for trace in traces])
     scale = known.std(axis=0)
     scale[scale == 0] = 1.0  # a constant says nothing
-    return Describer(embed, probed, known.mean(axis=0), scale)
+    return Describer(embed, probed, known.mean(axis=0), scale * known.shape[1] ** 0.5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from outlay.agent import Action, Attempt, Stop
 from outlay.agent.ledger import Ledger, Line, Trace
-from outlay.agent.scorer import Scorer, fit_scorer
+from outlay.agent.scorer import Scorer, embed_latest, fit_scorer
 from outlay.errors import ConfigError
 from outlay.routers import Setting, checks, costs
 from outlay.routers.estimates import require_samples
@@ -102,11 +102,16 @@ class FrugalGptPolicy:
         cheapest = tiers[alone.index(min(alone))]
         fallback = Chain((cheapest,), (0.0,), float(items[cheapest].quality.mean()), min(alone))
         chain = max(found, key=lambda one: (one.quality, -one.cost), default=fallback)
+        seen = {tier: [line for trace in train for line in samples_of(trace, tier)] for tier in tiers}
         failures = {
-            tier: (float((1 - items[tier].quality).sum()), float(len(items[tier].quality))) for tier in tiers
+            tier: (sum(1 - (line.score or 0.0) for line in lines), float(len(lines)))
+            for tier, lines in seen.items()
         }
         told = (*checks.few_failures(failures), *checks.budget_missed(budget, chain.cost, options.cost))
         return replace(self, scorers=scorers, chain=chain, warnings=self.warnings + told)
+
+    def prepare(self, traces: Sequence[Trace]) -> None:
+        embed_latest(traces, self.setting.embed)
 
     def next(self, trace: Trace) -> Action:
         if self.chain is None or self.scorers is None:

@@ -80,6 +80,8 @@ def predictions(
             "usd": sum(line.usd for line in trace.lines),
             "inflation": _number(inflation.inflation(attempts)),
             "metrics": {name: _number(value) for name, value in metrics.items()},
+            # Of data sets that grade their questions: terms, steps, hops.
+            **({"difficulty": example.meta["difficulty"]} if "difficulty" in example.meta else {}),
             # [start, end of a sentence of the reply, start, end of its source in the document, cosine]
             "links": [list(astuple(one_link)) for one_link in links],
         }

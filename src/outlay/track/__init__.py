@@ -1,21 +1,24 @@
 """Tracked runs. The only module that knows MLflow; it is imported when a run starts, not before."""
 
+import contextlib
 import logging
 import math
 import os
 import re
 import shutil
+import socket
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from outlay import __version__
-from outlay.errors import ConfigError, OutlayError
+from outlay.errors import ConfigError, OutlayError, nearest
 from outlay.process import alive, this_process
+from outlay.schema import option
 from outlay.track.origins import git_sha
 
 
@@ -26,6 +29,7 @@ class Tracking:
     uri: str | None = None
     experiment: str = "outlay"
     log_text: bool = True
+    traces: int = option(3, least=0, most=100)
 
     name: ClassVar[str] = "local"
 
@@ -154,6 +158,29 @@ def unfinished(parent: TrackedRun) -> dict[str, str]:
     return {point: run_id for point, (_, run_id, status) in latest.items() if status != "FINISHED"}
 
 
+def end_children(parent: TrackedRun) -> None:
+    """End the processes of this machine that still run a sweep's points, and mark those points as KILLED.
+
+    For a launcher that gave up: its other workers may go on, or may have died without a word. Jobs on other machines
+    are left to their cluster.
+    """
+    import psutil
+
+    experiment = parent.client.get_run(parent.run_id).info.experiment_id
+    found = []
+    for run in _all_runs(parent.client, experiment):
+        process = run.data.tags.get("process", "")
+        if run.data.tags.get("mlflow.parentRunId") == parent.run_id and run.info.status == "RUNNING":
+            host, pid, _ = process.rsplit(":", 2)
+            if host == socket.gethostname() and process != this_process() and alive(process):
+                found.append(psutil.Process(int(pid)))
+    for one in found:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    psutil.wait_procs(found, timeout=10)
+    unfinished(parent)
+
+
 def config_of(
     tracking: Tracking, output_dir: Path, run_id: str
 ) -> tuple[Path, dict[str, str], dict[str, float], str]:
@@ -235,8 +262,10 @@ def fetch(uri: str, tracking_uri: str | None = None) -> Path:
 
 
 def ui_command(tracking: Tracking, output_dir: Path) -> str:
-    """What to type to look at the runs."""
-    uri = tracking.uri
+    """What to type, or to open, to look at the runs."""
+    uri = tracking.uri and _public(tracking.uri)
+    if uri is not None and uri.startswith("http"):
+        return uri
     if uri is None:
         try:
             path = output_dir.resolve().relative_to(Path.cwd())
@@ -280,6 +309,106 @@ def summary(tracking: Tracking, output_dir: Path) -> list[dict[str, Any]]:
     for one in found:
         one["children"] = dict(children.get(one["id"], {}))
     return found
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A finished run as the store keeps it."""
+
+    run_id: str
+    name: str
+    experiment: str
+    sweep_id: str  # empty: a single run
+    point: str  # its number in the sweep
+    started_ms: int
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+
+def points(
+    tracking: Tracking, output_dir: Path, sweeps: Sequence[str] = (), experiments: Sequence[str] = ()
+) -> list[Kept]:
+    """Finished runs, in the order of their points: those of sweeps, by id or "last", and of whole experiments.
+
+    A point that a sweep took from another one (reuse=true) is among them. Without a sweep or an experiment: the last sweep.
+
+    Raises:
+        ConfigError: no such sweep or experiment; names the nearest.
+        OutlayError: there is no store, or it cannot be read.
+    """
+    uri = store_uri(tracking, output_dir)
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        raise OutlayError(f"no tracking store {uri}. Name it: --output-dir DIR, or --tracking-uri URI")
+    try:
+        client = _mlflow().MlflowClient(tracking_uri=uri)
+        names = {one.experiment_id: one.name for one in client.search_experiments()}
+        runs = [run for one in names for run in _all_runs(client, one)]
+    except Exception as error:  # of the store or of the server
+        first = str(error).strip().splitlines()[0]
+        raise OutlayError(f"tracking store {_public(uri)}: {first.replace(uri, _public(uri))}") from error
+    parents = {run.data.tags["sweep_id"]: run for run in runs if run.data.tags.get("kind") == "sweep"}
+    wanted = list(sweeps) or ([] if experiments else ["last"])
+    if "last" in wanted and not parents:
+        raise ConfigError(
+            f"no sweep in {_public(uri)} yet. Run one, or name an --experiment with single runs"
+        )
+    latest = max(parents, key=lambda one: parents[one].info.start_time, default="")
+    ids = [latest if one == "last" else one for one in wanted]
+    for one in ids:
+        if one not in parents:
+            raise ConfigError(f"--sweep {one}: no such sweep in {_public(uri)}. {nearest(one, parents)}")
+    held = {names[run.info.experiment_id] for run in runs}
+    for one in experiments:
+        if one not in held:
+            raise ConfigError(f"--experiment {one}: no run of it in {_public(uri)}. {nearest(one, held)}")
+    taken = {
+        run_id for one in ids for tag, run_id in parents[one].data.tags.items() if tag.startswith("reused.")
+    }
+    found = [
+        Kept(
+            run.info.run_id,
+            str(run.info.run_name),
+            names[run.info.experiment_id],
+            run.data.tags.get("sweep_id", ""),
+            run.data.tags.get("point", ""),
+            int(run.info.start_time),
+            dict(run.data.params),
+            dict(run.data.tags),
+            dict(run.data.metrics),
+        )
+        for run in runs
+        if run.info.status == "FINISHED"
+        and run.data.tags.get("kind") == "run"
+        and (
+            run.data.tags.get("sweep_id") in ids
+            or run.info.run_id in taken
+            or names[run.info.experiment_id] in experiments
+        )
+    ]
+    return sorted(found, key=lambda one: (one.sweep_id, int(one.point or 0), one.started_ms))
+
+
+def artifacts(tracking: Tracking, output_dir: Path, run_id: str, names: Sequence[str], into: Path) -> None:
+    """Copy those of a run's artifacts that it has and `into` does not have yet.
+
+    Raises:
+        OutlayError: the store or the server cannot give them.
+    """
+    uri = store_uri(tracking, output_dir)
+    missing = [name for name in names if not (into / name).is_file()]
+    if not missing:
+        return
+    try:
+        client = _mlflow().MlflowClient(tracking_uri=uri)
+        held = {one.path for one in client.list_artifacts(run_id)}
+        for name in missing:
+            if name in held:
+                into.mkdir(parents=True, exist_ok=True)
+                client.download_artifacts(run_id, name, str(into))
+    except Exception as error:  # of the store, of the server or of the file system
+        first = str(error).strip().splitlines()[0]
+        raise OutlayError(f"the files of run {run_id} in {_public(uri)}: {first}") from error
 
 
 def _all_runs(client: Any, experiment_id: str) -> Any:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay.report.agent.retries import setting
 from outlay.report.grid.drawing import write_rows
-from outlay.report.tables import Point, labels
+from outlay.report.tables import Point, labels, said
 
 if TYPE_CHECKING:
     from outlay.agent.ledger import Trace
@@ -26,7 +25,7 @@ def foretelling(points: Sequence[Point], folder: Path) -> list[Path]:
     from outlay.inflation.evaluate import evaluate, tracked
     from outlay.inflation.predictor import Training, train
 
-    runs = [point for point in points if _foretellable(point)]
+    runs = [point for point in points if foretellable(point)]
     tables: dict[bool, list[Cases]] = {True: [], False: []}
     sweeps: list[tuple[str, KRow]] = []
     for point in runs:
@@ -57,7 +56,7 @@ def foretelling(points: Sequence[Point], folder: Path) -> list[Path]:
     return written
 
 
-def _foretellable(point: Point) -> bool:
+def foretellable(point: Point) -> bool:
     own = labels(point)
     return (
         point.choices.get("probe") == "cbe"
@@ -85,7 +84,7 @@ def _k_rows(point: Point, points: Sequence[Point], found: "list[Trace]") -> "lis
 
     most = int(labels(point)["probe.k"])
     ks = [k for k in KS if k <= most]
-    name = f"{point.choices['dataset']}, {setting(point, points, leave_out=('dataset.split',))}"
+    name = f"{point.choices['dataset']}, {said(point, points, leave_out=('dataset.split',))}"
     return [(name, row) for row in k_sweep(found, ks)] if len(ks) > 1 else []
 
 

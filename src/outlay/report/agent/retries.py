@@ -8,7 +8,7 @@ from pathlib import Path
 
 from outlay.report.agent.lines import Tried, attempts
 from outlay.report.grid.drawing import write_rows
-from outlay.report.tables import Point, labels, varying, with_interval
+from outlay.report.tables import Point, labels, said, with_interval
 
 RETRIES = ("none", "fixed", "vote", "adaptive", "escalate")
 
@@ -84,7 +84,7 @@ def curve_rows(point: Point, points: Sequence[Point]) -> list[CurveRow]:
         rows.append(
             CurveRow(
                 point.choices.get("dataset", ""),
-                setting(point, points, leave_out=("retry.max_attempts", "retry.stop")),
+                said(point, points, leave_out=("retry.max_attempts", "retry.stop")),
                 k,
                 len(tried),
                 *interval(solved[:, k - 1].astype(float)),
@@ -99,19 +99,6 @@ def curve_rows(point: Point, points: Sequence[Point]) -> list[CurveRow]:
             )
         )
     return rows
-
-
-def setting(point: Point, points: Sequence[Point], leave_out: Sequence[str] = ()) -> str:
-    """What tells a run from the sweep's others, in a few words."""
-    own = labels(point)
-    keys = [key for key in varying(points) if key in own and key not in ("dataset", *leave_out)]
-    said = [
-        str(own[key])
-        if key in point.choices or isinstance(own[key], str)
-        else f"{key.rpartition('.')[2]} {own[key]}"
-        for key in keys
-    ]
-    return " · ".join(dict.fromkeys(said)) or point.name
 
 
 def _padded(values: Sequence[float], length: int) -> list[float]:
@@ -243,7 +230,7 @@ def inflation_table(points: Sequence[Point], folder: Path) -> list[Path]:
         repeated = metrics.get("inflation/identical_attempts", math.nan)
         cells = [
             point.choices.get("dataset", ""),
-            setting(point, own) + (" *" if point.oracle else ""),
+            said(point, own) + (" *" if point.oracle else ""),
             with_interval(metrics, "quality/accuracy"),
             *(
                 with_interval(metrics, f"inflation/{name}", percent=False)
