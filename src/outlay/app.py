@@ -7,6 +7,7 @@ import copy
 import json
 import math
 import os
+import re
 import secrets
 import signal
 import sys
@@ -157,10 +158,14 @@ def _doctor(words: Sequence[str]) -> int:
     from outlay.doctor import doctor
 
     output_dir = Path(os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs"))
-    if any(word != "--reap" for word in words):
-        raise ConfigError(f"outlay doctor takes --reap alone, not {' '.join(words)}")
+    uri = next((word.partition("=")[2] for word in words if word.startswith("tracking.uri=")), None)
+    others = [word for word in words if word != "--reap" and not word.startswith("tracking.uri=")]
+    if others or (uri and "--reap" not in words):
+        raise ConfigError(
+            f"usage: outlay doctor [--reap [tracking.uri=URI]], not {' '.join(others or words)}"
+        )
     if words:
-        reaped = track.reap(track.Tracking(), output_dir)
+        reaped = track.reap(track.Tracking(uri=uri), output_dir)
         print(
             f"{len(reaped)} runs whose process is gone are now KILLED"
             + "".join(f"\n  {one}" for one in reaped)
@@ -454,8 +459,13 @@ def _checked(config: DictConfig) -> schema.Parts:
         raise ConfigError(
             f"{key}: {' '.join(str(error).split('full_key')[0].split())}. Set {key}=..."
         ) from error
-    if re.search(r"//[^/@$]*:[^/@$]+@", str(OmegaConf.select(config, "tracking._uri_as_written"))):
-        pass
+    written: Any = OmegaConf.to_container(config, resolve=False)
+    if re.search(r"//[^/@$]*:[^/@$]+@", str(written["tracking"]["uri"])):  # it would be kept in config files
+        raise ConfigError(
+            "tracking.uri: a password in it would be written into config files. Take it from the environment, "
+            "tracking.uri='http://${oc.env:TRACKING_USER}:${oc.env:TRACKING_PASSWORD}@HOST:PORT', or set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
     return schema.build(plain)  # type: ignore[arg-type]
 
 

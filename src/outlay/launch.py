@@ -62,14 +62,16 @@ def carried(folder: Path, number: int, earlier: Mapping[str, str]) -> list[str]:
     ]
 
 
-RAY = {
+RAY: dict[str, dict[str, Any]] = {
     "init": {
         "log_to_driver": False,  # the sweep itself says how each point ended
         "logging_level": "ERROR",
         "include_dashboard": False,
         "object_store_memory": None,  # the plugin's own number is refused together with an address
     },
-    "remote": {"max_retries": 0},  # a point whose process dies is KILLED, not run again unseen beside its first tracked run
+    "remote": {
+        "max_retries": 0
+    },  # a point whose process dies is KILLED, not run again unseen beside its first tracked run
 }
 
 
@@ -86,7 +88,7 @@ def settle(launcher: Any) -> None:
             for key, value in wanted.items():
                 options[part].setdefault(key, value)
     handler = signal.getsignal(signal.SIGTERM)
-    ray.init(**OmegaConf.to_container(options.init, resolve=True))
+    ray.init(**OmegaConf.to_container(options.init, resolve=True))  # type: ignore[arg-type]
     signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process before its runs
 
 

@@ -354,7 +354,9 @@ def _exploration(
                 store,
                 tally,
                 _verifiers(chunk, sent, parts),
-                replace(_limits(parts), tokens_per_query=None),  # a hard limit would cut short what is learned
+                replace(
+                    _limits(parts), tokens_per_query=None
+                ),  # a hard limit would cut short what is learned
                 parts.settings.seed,
                 part := Ledger(),
                 lambda finished, rows, tokens: progress(0, rows, tokens),

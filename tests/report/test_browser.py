@@ -50,6 +50,24 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def answered_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of one single run whose model answers, so that its replies have sources."""
+    folder = tmp_path_factory.mktemp("answered")
+    words = ["dataset.limit=3", "dataset.questions=1", "selector=rcd", "budget.tokens=128"]
+    done = subprocess.run(
+        [sys.executable, "-m", "outlay", *words],
+        cwd=folder,
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    where = ["--out", str(folder / "out"), "--output-dir", str(folder / "multirun_outputs")]
+    report(["--experiment", "outlay", *where])
+    return folder / "out" / "report.html"
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed (the dev extra has it)"
@@ -68,24 +86,24 @@ def opened(browser: Any, page_file: Path) -> Iterator[Opened]:
     said: list[str] = []
     asked: list[str] = []
     contexts = []
+    wanted: set[str] = set()
 
-    def open_page(width: int = 1440, scheme: str = "light", context: Any = None) -> Any:
-        own = context or browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-        )
+    def open_page(width: int = 1440, scheme: str = "light", file: Path = page_file) -> Any:
+        own = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
         contexts.append(own)
         page = own.new_page()
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(page_file.as_uri())
+        wanted.add(file.as_uri())
+        page.goto(file.as_uri())
         return page
 
     yield open_page
     for context in contexts:
         context.close()
     assert said == []
-    assert {url for url in asked if not url.startswith("data:")} == {page_file.as_uri()}
+    assert {url for url in asked if not url.startswith("data:")} == wanted
 
 
 def column(page: Any, table: str, at: int) -> list[str]:
@@ -190,6 +208,25 @@ def test_the_kept_text_is_what_was_sent(opened: Opened) -> None:
     assert marked[:8] == reply[:8] and abs(len(marked) - len(reply)) <= 2
 
 
+def test_a_sentence_of_the_reply_lights_up_its_source(opened: Opened, answered_file: Path) -> None:
+    page = opened(file=answered_file)
+    for button in page.locator("#list button").all():
+        button.click()
+        if page.locator("#shown .said").count():
+            break
+    said = page.locator("#shown .said").first
+    assert page.locator("#shown mark.hot").count() == 0
+    said.click()
+    assert said.get_attribute("aria-pressed") == "true"
+    hot = page.locator("#shown mark.hot")
+    assert hot.count() >= 1 and hot.first.is_visible()
+    box, mark = page.locator("#shown .document").bounding_box(), hot.first.bounding_box()
+    assert box["y"] <= mark["y"] <= box["y"] + box["height"]
+    assert page.evaluate(CONTRAST) == []
+    said.click()
+    assert page.locator("#shown mark.hot").count() == 0
+
+
 def test_the_theme_is_turned_and_remembered(opened: Opened) -> None:
     page = opened(1440, "light")
     button = page.locator("#theme")
@@ -206,8 +243,11 @@ def test_the_theme_is_turned_and_remembered(opened: Opened) -> None:
 def test_a_dot_says_its_value_and_a_name_hides_its_line(opened: Opened) -> None:
     page = opened()
     figure = page.locator("#figure-accuracy_over_cost")
-    figure.locator(".pt .hit").first.hover()
+    point = figure.locator(".pt").first
+    # Dots may lie on each other: the nearest one speaks.
+    point.locator(".hit").hover(force=True)
     tip = page.locator("#tip")
+    assert tip.inner_text() == point.get_attribute("aria-label")
     assert tip.is_visible() and "fact recall" in tip.inner_text() and "[" in tip.inner_text()
     name = figure.locator(".legend button").first
     line = figure.locator(f'g.series[data-line="{name.get_attribute("data-line")}"]')

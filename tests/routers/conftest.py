@@ -1,11 +1,6 @@
-"""`known` is a module of this folder; its completions are made once for all tests of it."""
-
-import sys
-from pathlib import Path
+"""The completions of `known` are made once for all tests of it."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from outlay.generate.store import Store
 

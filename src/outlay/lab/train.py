@@ -52,9 +52,9 @@ class Size:
 
 
 SIZES = {
-    "small": Size(hidden=32, inner=64, layers=2, heads=1, steps=8000, rate=6e-3),
-    "medium": Size(hidden=64, inner=128, layers=2, heads=2, steps=2000, rate=4e-3),
-    "large": Size(hidden=96, inner=192, layers=3, heads=3, steps=3200, rate=3e-3),
+    "small": Size(hidden=32, inner=64, layers=2, heads=2, steps=4500, rate=6e-3),
+    "medium": Size(hidden=64, inner=128, layers=2, heads=2, steps=2700, rate=4e-3),
+    "large": Size(hidden=96, inner=192, layers=3, heads=3, steps=2700, rate=3e-3),
 }
 
 

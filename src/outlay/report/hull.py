@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outlay.report.agent.lines import spent
 from outlay.report.grid.drawing import footnote, panels, save, write_rows
-from outlay.report.sheets import names
+from outlay.report.sheets import judged, names
 from outlay.report.tables import Point, by_dataset, headline, marks
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class HullRow:
 
 def hull_rows(points: Sequence[Point]) -> list[HullRow]:
     """A row for each run that has a quality. Where tiers differ in price a token, cost is in compute units."""
-    return [row for dataset, group in by_dataset(points).items() for row in _rows(dataset, group)]
+    return [row for dataset, group in by_dataset(judged(points)).items() for row in _rows(dataset, group)]
 
 
 def _rows(dataset: str, points: Sequence[Point]) -> list[HullRow]:

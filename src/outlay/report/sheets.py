@@ -207,6 +207,12 @@ def _said(key: str, value: object) -> str:
     return f"{short(key)} {value}"
 
 
+def judged(points: Sequence[Point]) -> list[Point]:
+    """The runs that figures are of: those that learn from (train, tune) are left out, where there are others."""
+    found = [point for point in points if labels(point).get("dataset.split") not in ("train", "tune")]
+    return found or list(points)
+
+
 def notes(points: Sequence[Point]) -> list[str]:
     """The marks among these runs, and what kind of models answered."""
     said = [*legend(points)]

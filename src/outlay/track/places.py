@@ -6,8 +6,31 @@ from pathlib import Path
 from outlay.errors import ConfigError
 
 SHARED = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph glusterfs fuse.glusterfs fuse.sshfs fuse.ceph afs pvfs2 orangefs "
-    "panfs fuse.juicefs fuse.s3fs fuse.gcsfuse wekafs".split()
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "pvfs2",
+        "orangefs",
+        "panfs",
+        "wekafs",
+    }
+    | {
+        "ceph",
+        "fuse.ceph",
+        "glusterfs",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+    }
 )
 """Types of file systems that several machines may mount at once."""
 

@@ -60,7 +60,9 @@ def _trace(one: Shown, number: int, run_id: str, experiment: str, private: bool)
             _name(line, tier),
             span_type=KINDS[line.kind],
             parent_span=root,
-            attributes=_known(_said(line, private) | ({SpanAttributeKey.CHAT_USAGE: usage} if line.tokens else {})),
+            attributes=_known(
+                _said(line, private) | ({SpanAttributeKey.CHAT_USAGE: usage} if line.tokens else {})
+            ),
             start_time_ns=at,
         )
         at += _ns(line)
@@ -73,15 +75,19 @@ def _trace(one: Shown, number: int, run_id: str, experiment: str, private: bool)
     root.end(outputs=answer, status="OK", end_time_ns=at)
 
 
-def _name(line: Line, tier: str) -> str:
-    """Probe 2, attempt 1 on small, attempt 2 on large (escalated from small), gold checks attempt 2. tier: of the attempt before."""
+JUDGED = {True: "accepts", False: "rejects", None: "cannot tell of"}
+
+
+def _name(line: Line, before: str) -> str:
+    """Probe 2 on small, attempt 1 on small, gold rejects attempt 1, attempt 2 escalates to large. before: the tier of the attempt before."""
     tried = ", failed and tried again" if line.finish_reason == "retried" else ""
     if line.kind == "verify":
-        return f"{line.verifier} checks attempt {line.attempt}{tried}"
+        judged = "checks" if tried else JUDGED[line.verdict]
+        return f"{line.verifier} {judged} attempt {line.attempt}{tried}"
     if line.kind == "probe":
         return f"probe {line.sample + 1} on {line.tier}{tried}"
-    moved = f" (escalated from {tier})" if tier and line.tier != tier else ""
-    return f"attempt {line.attempt} on {line.tier}{moved}{tried}"
+    moved = "escalates to" if before and line.tier != before else "on"
+    return f"attempt {line.attempt} {moved} {line.tier}{tried}"
 
 
 def _said(line: Line, private: bool) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def _known(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ns(line: Line) -> int:
-    return round(line.latency_s * 1e9)
+    return max(round(line.latency_s * 1e9), 1000)  # never none, so that spans keep the ledger's order
 
 
 @contextmanager
@@ -124,4 +130,4 @@ def _exported_to(uri: str) -> Iterator[None]:
         yield
         mlflow.flush_trace_async_logging()
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none was set

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from outlay.report.grid.drawing import footnote, save, write_rows
-from outlay.report.sheets import Cell, Sheet, names, notes, number, percent
+from outlay.report.sheets import Cell, Sheet, judged, names, notes, number, percent
 from outlay.report.tables import Point, by_dataset, marks
 
 LINES = 8
@@ -41,7 +41,7 @@ def difficulty_rows(points: Sequence[Point]) -> list[DifficultyRow]:
     from outlay.score.statistics import interval
 
     rows = []
-    for dataset, group in by_dataset(points).items():
+    for dataset, group in by_dataset(judged(points)).items():
         named = names(group)
         for point in group:
             graded = _graded(point.folder)

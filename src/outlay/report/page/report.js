@@ -79,9 +79,16 @@ function say(point) {
 const hush = () => { tip.hidden = true; };
 
 for (const chart of document.querySelectorAll("svg.chart")) {
-  chart.addEventListener("mouseover", (event) => {
-    const point = event.target.closest(".pt");
-    if (point) say(point); else hush();
+  // Dots may lie on each other: the nearest one speaks, not the topmost.
+  chart.addEventListener("mousemove", (event) => {
+    let best = null, least = 24;
+    for (const point of chart.querySelectorAll(".pt")) {
+      if (point.closest(".off")) continue;
+      const spot = point.querySelector(".hit").getBoundingClientRect();
+      const far = Math.hypot(spot.left + spot.width / 2 - event.clientX, spot.top + spot.height / 2 - event.clientY);
+      if (far < least) [best, least] = [point, far];
+    }
+    if (best) say(best); else hush();
   });
   chart.addEventListener("mouseleave", hush);
   chart.addEventListener("focusin", (event) => { if (event.target.closest(".pt")) say(event.target.closest(".pt")); });
@@ -125,7 +132,7 @@ for (const one of data.answers) {
   answersOf.get(one.example).push(one);
 }
 const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
-const dollars = (value) => (value ? `$${value.toFixed(6)}` : "$0");
+const dollars = (value) => (value ? `$${value < 0.001 ? value.toPrecision(2) : value.toFixed(4)}` : "$0");
 const short = (value) => (typeof value === "number" ? Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 3 }) : "–");
 
 function verdict(answer) {
