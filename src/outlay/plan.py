@@ -13,7 +13,7 @@ from outlay.errors import OutlayError
 from outlay.generate import Completion, Generator, Prompt, Request, Tally, Tier
 from outlay.generate.spend import Spend
 from outlay.generate.store import Store, complete
-from outlay.runner import Asks, asks
+from outlay.runner import Asks, asking, asks
 from outlay.schema import Parts
 
 ASSUMED_SHARE = 0.5
@@ -82,13 +82,17 @@ def union(points: Sequence[Parts], store: Store, account: str, told: Callable[[i
     Raises:
         GenerationError, SpendLimitReached: what was generated is in the store.
     """
-    tally = Tally()
+    tally, prepared = Tally(), set[str]()
     wanted: dict[str, tuple[Parts, dict[Request, None]]] = {}
     for parts in points:
         if not parts.generator.stored:
             continue
         _, requests = wanted.setdefault(repr((parts.generator, parts.spend_limit)), (parts, {}))
         try:
+            same = asking(parts)
+            if same and same in prepared:  # routers that learn from the same samples
+                continue
+            prepared.add(same)
             for one in asks(parts):
                 found = first_wave(
                     one.tasks, one.policy, parts.generator, one.verifiers, one.limits, parts.settings.seed

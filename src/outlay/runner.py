@@ -305,16 +305,7 @@ def _fitted(
     if explore is None:
         return _grown(policy, parts), {}
     explorer = explore()
-    asked: list[Any] = [
-        parts.dataset,
-        parts.unitizer,
-        parts.embedder,
-        parts.selector,
-        parts.retention,
-        parts.budget,
-    ]
-    asked += [parts.generator, parts.prompt, parts.metrics, parts.settings.seed, _limits(parts), explorer]
-    key = repr(asked)
+    key = _asking(parts, explorer)
     if key not in _explored:  # routers that learn from the same samples share them within a process
         if len(_explored) >= EXPLORED:
             del _explored[next(iter(_explored))]
@@ -326,6 +317,13 @@ def _fitted(
         "fit/tokens": float(ledger.tokens),
         "fit/usd": ledger.usd,
     }
+
+
+def _asking(parts: Parts, policy: Policy) -> str:
+    """What decides which requests a policy makes first: points that agree in it make the same ones."""
+    context = [parts.dataset, parts.unitizer, parts.embedder, parts.selector, parts.retention, parts.budget]
+    agent = [parts.generator, parts.prompt, parts.metrics, parts.settings.seed, _limits(parts), policy]
+    return repr([*context, *agent])
 
 
 EXPLORED = 4
@@ -388,6 +386,13 @@ class Asks:
     verifiers: Mapping[str, Verifier | Asked]
     limits: Limits
     fits: bool  # of the train and tune splits, for a policy that learns from them
+
+
+def asking(parts: Parts) -> str:
+    """Points with the same ask the same at first, and need be prepared once; "" where only the point itself knows."""
+    policy = _policy(parts)
+    explore = getattr(policy, "explore", None)
+    return _asking(parts, explore()) if explore else ""
 
 
 def asks(parts: Parts) -> Iterator[Asks]:

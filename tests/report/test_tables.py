@@ -88,9 +88,9 @@ def test_failures_are_all_named(capsys: pytest.CaptureFixture[str]) -> None:
         Made("rcd · 64", {}, {}, {}, status="FAILED", error="row 3 has no answer", folder="out/3"),
         POINTS[0],
     ]
-    terminal.failures(bad)
+    terminal.failures(bad, "2026-01-01")
     said = " ".join(capsys.readouterr().err.split())
-    assert "1 of 2 runs failed" in said and "row 3 has no answer" in said
+    assert "1 of 2 runs did not finish (1 failed)" in said and "row 3 has no answer" in said
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ def row(
         "attempt_tokens": tokens,
         "direct_tokens": tokens,
         "cbe": None,
+        "identical": 0,
+        "retries": 0,
         **other,
     }
 

@@ -52,7 +52,7 @@ WAYS_OUT = (
     ),
     (r"address already in use", "set generator.port=0 for a free one"),
     (r"torchvision|torchaudio|torchcodec", "run: pip uninstall -y torchvision torchaudio torchcodec"),
-    (r"world.size|tensor.parallel|local rank", "lower generator.tensor_parallel_size"),
+    (r"world.size|tensor.parallel|local rank|local cpuworkers", "lower generator.tensor_parallel_size"),
 )
 """What vLLM says when it does not start (a pattern, in lower case), and what to do."""
 

@@ -262,8 +262,10 @@ def _forest(rows: Sequence[ArmRow], folder: Path) -> list[Path]:
         names = [SPOKEN[row.arm] if row.chains == "all" else f"{row.chains} (n = {row.cases})" for row in own]
         axis.set_yticks([-at for at in range(len(own))], names, fontsize=8)
         axis.set_title(f"{setting} (n = {max(row.cases for row in own)})", fontsize=9)
-        axis.set_xlabel("points of accuracy against a fresh retry, same queries")
         axis.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel(
+        "points of accuracy against a fresh retry on the same queries, 95 % intervals", fontsize=9
+    )
     written = []
     for ending in ("png", "svg"):
         path = folder / f"contamination.{ending}"
