@@ -64,3 +64,10 @@ def test_without_gold_a_score_is_unknown_and_a_verdict_impossible() -> None:
 
 def test_free_text_is_scored_by_token_f1() -> None:
     assert Grader("outlay", "text", {"q": ["x b c d"]})(line("b c d e", "text")) == 0.75
+
+
+def test_contains_finds_a_number_within_a_written_step() -> None:
+    from outlay.score.correct import RULES
+
+    line = Line("q", 0, "attempt", answer="93", text="2-9=93")
+    assert RULES["contains"](line, ["93"], "number") and not RULES["contains"](line, ["3"], "number")

@@ -4,6 +4,7 @@ The rule is an option (metrics.scorer), because it is part of the experiment: a 
 and what it marks wrong is retried and paid for.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -92,8 +93,13 @@ def _f1(line: "Line", references: Sequence[str], kind: str) -> bool:
 
 def _contains(line: "Line", references: Sequence[str], kind: str) -> bool:
     """Gold's words stand anywhere in the reply."""
-    said = f" {normalise_text(line.text)} "
-    return any(f" {normalise_text(gold)} " in said for gold in references)
+    said = f" {_apart(line.text)} "
+    return any(f" {_apart(gold)} " in said for gold in references)
+
+
+def _apart(text: str) -> str:
+    """Words alone: punctuation parts them, so that "2-9=93" says 2, 9 and 93."""
+    return normalise_text(re.sub(r"[^\w\s]", " ", text))
 
 
 RULES: "dict[str, Callable[[Line, Sequence[str], str], bool]]" = {
