@@ -6,6 +6,7 @@ import pytest
 
 from outlay.errors import GenerationError
 from outlay.generate import Completion, Price, Prompt, Request, Sampling
+from outlay.generate.spend import UNLIMITED
 from outlay.generate.transformers import Transformers
 from outlay.models import model_folder
 
@@ -24,7 +25,7 @@ def rows(text: str, n: int, sampling: Sampling = WARM, seed: int = 0) -> list[Re
 
 
 def answer(requests: list[Request], model: Transformers = SMOL) -> list[Completion]:
-    found = dict(pair for batch in model.generate(requests) for pair in batch)
+    found = dict(pair for batch in model.generate(requests, UNLIMITED) for pair in batch)
     return [found[at] for at in range(len(requests))]
 
 

@@ -19,7 +19,7 @@ CASES = {  # reply, gold, kind -> right by outlay, strict, f1, contains
     ("the bears", "The Bears", "span"): (1, 1, 1, 1),
     ("George Halas, who coached the Bears", "the bears", "span"): (0, 0, 0, 1),
     ("Chicago Bears", "the Bears", "span"): (0, 0, 1, 1),
-    ("So it costs $18.00.", "18", "number"): (1, 1, 1, 0),
+    ("So it costs $18.00.", "18", "number"): (1, 1, 1, 1),
     ("So it costs 18 dollars, not 20. The answer is 20", "18", "number"): (0, 0, 0, 1),
     ("", "18", "number"): (0, 0, 0, 0),
 }
