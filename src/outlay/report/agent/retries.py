@@ -42,7 +42,8 @@ class CurveRow:
 
 def retry_curves(points: Sequence[Point], folder: Path) -> list[Path]:
     """retry_curves.csv, .md and figure, from runs that make all their attempts (stop=none, three or more)."""
-    rows = [row for point in points if _makes_all(point) for row in curve_rows(point, points)]
+    whole = [point for point in points if _makes_all(point)]
+    rows = [row for point in whole for row in curve_rows(point, whole)]
     if not rows:
         return []
     text = folder / "retry_curves.md"

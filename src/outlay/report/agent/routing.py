@@ -27,7 +27,6 @@ BUDGETS = (
     "router.threshold",
     "router.token_budget",
     "router.tier",
-    "router.weak",
 )
 """Options that move a policy along its curve."""
 RESAMPLES = 300
@@ -497,7 +496,7 @@ def _figure(rows: Sequence[PointRow], folder: Path) -> list[Path]:
     figure, axes = plt.subplots(
         len(datasets),
         len(kinds),
-        figsize=(6.6 * len(kinds) + 1.5, 4.4 * len(datasets) + 0.5),
+        figsize=(7.6 * len(kinds) + 1.5, 4.4 * len(datasets) + 0.5),
         squeeze=False,
         layout="constrained",
     )
@@ -534,7 +533,7 @@ def _figure(rows: Sequence[PointRow], folder: Path) -> list[Path]:
             axis.set_xscale("log")
             axis.spines[["top", "right"]].set_visible(False)
             axis.grid(linewidth=0.4, alpha=0.6)
-            axis.legend(frameon=False, fontsize=7, loc="best", ncols=2 if len(names) > 9 else 1)
+            axis.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     written = []
     for ending in ("png", "svg"):
         path = folder / f"routing.{ending}"
