@@ -165,10 +165,12 @@ def test_an_interrupt_ends_the_run_as_killed_and_what_was_generated_is_used_agai
     doctor = outlay_command("doctor", cwd=tmp_path).stdout
     assert "KILLED" in doctor and "RUNNING" not in doctor
     kept = _rows(store)
-    done = outlay_command(*words[1:3], "seed=1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (folder,) = (tmp_path / "multirun_outputs" / "outlay" / "single").iterdir()
-    assert json.loads((folder / "metrics.json").read_text())["cache/hits"] >= min(kept, 40) > 0
+    for seed in (1, 2):  # what both points ask first is generated together: the rows kept are of either
+        done = outlay_command(*words[1:3], f"seed={seed}", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    folders = (tmp_path / "multirun_outputs" / "outlay" / "single").iterdir()
+    hits = [json.loads((folder / "metrics.json").read_text())["cache/hits"] for folder in folders]
+    assert sum(hits) >= kept > 0
 
 
 def _rows(store: Path) -> int:

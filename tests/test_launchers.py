@@ -223,7 +223,7 @@ def test_jobs_share_one_store_and_generate_nothing_twice(tmp_path: Path, own_cac
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     # Carried chains are not known before the points run, so workers ask for the same ones at the same time.
     words = ("dataset=chains", "generator=lab", "dataset.limit=12", "retry=fixed", "retry.context=carry")
-    words += ("retry.stop=parse,vote", "retry.max_attempts=3,4", "seed=0", "metrics.resamples=10,20")
+    words += ("retry.stop=parse,vote", "retry.max_attempts=3,4", "seed=0", "metrics.resamples=100,20")
     finish(start(tmp_path, own_cache, "hydra/launcher=joblib", "hydra.launcher.n_jobs=4", *words))
     parent, children = check_whole(tmp_path)
     with closing(sqlite3.connect(own_cache / "completions.sqlite")) as store:
