@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -223,7 +224,7 @@ def test_jobs_share_one_store_and_generate_nothing_twice(tmp_path: Path, own_cac
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     # Carried chains are not known before the points run, so workers ask for the same ones at the same time.
     words = ("dataset=chains", "generator=lab", "dataset.limit=12", "retry=fixed", "retry.context=carry")
-    words += ("retry.stop=parse,vote", "retry.max_attempts=3,4", "seed=0", "metrics.resamples=100,20")
+    words += ("retry.stop=parse,vote", "retry.max_attempts=3,4", "seed=0", "metrics.resamples=100,200")
     finish(start(tmp_path, own_cache, "hydra/launcher=joblib", "hydra.launcher.n_jobs=4", *words))
     parent, children = check_whole(tmp_path)
     with closing(sqlite3.connect(own_cache / "completions.sqlite")) as store:
@@ -235,12 +236,17 @@ def test_jobs_share_one_store_and_generate_nothing_twice(tmp_path: Path, own_cac
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Ray cluster of two workers that was started elsewhere, before the sweep."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A Ray cluster of two workers that was started elsewhere, before the sweep: what a client's environment needs."""
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     ray = str(Path(sys.executable).parent / "ray")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    told = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAY")}
+    token = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    told = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAY")} | token
     begin = [ray, "start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false", "--block"]
     log = elsewhere / "log"
     with log.open("w") as said:
@@ -250,7 +256,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         while "--address='" not in log.read_text():
             assert process.poll() is None and time.monotonic() < until, log.read_text()
             time.sleep(0.5)
-        yield log.read_text().split("--address='")[1].split("'")[0]
+        yield token | {"address": log.read_text().split("--address='")[1].split("'")[0]}
     finally:
         process.terminate()
         process.wait(60)
@@ -258,7 +264,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_ray_on_a_cluster_that_knows_neither_our_folder_nor_our_environment(
-    cluster: str, tmp_path: Path, own_cache: Path
+    cluster: dict[str, str], tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.jsonl").write_text(
         json.dumps(
@@ -271,9 +277,12 @@ def test_ray_on_a_cluster_that_knows_neither_our_folder_nor_our_environment(
         )
     )
     words = (*GRID, "dataset=table", "dataset.path=mine.jsonl", "dataset.split=all")  # a relative path
+    address = cluster["address"]
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, cluster[name])
     finish(
         start(
-            tmp_path, own_cache, "hydra/launcher=ray", f"hydra.launcher.ray.init.address='{cluster}'", *words
+            tmp_path, own_cache, "hydra/launcher=ray", f"hydra.launcher.ray.init.address='{address}'", *words
         )
     )
     _, children = check_whole(tmp_path)

@@ -703,8 +703,8 @@ def _launched(
     total, verbose = int(os.environ["OUTLAY_SWEEP_POINTS"]), _points[0].settings.verbose
     words = [[*point.overrides, *launch.carried(folder, point.number, earlier)] for point in todo]
     elsewhere = [point.number for point in todo] if verbose and not _is_basic(launcher) else []
-    launch.settle(launcher)
     try:
+        launch.settle(launcher)
         with launch.heard(folder, elsewhere, lambda one, number: terminal.point(one, number + 1, total)):
             returns = launcher.launch(words, initial_job_idx=0)
             return {point.number: one.return_value for point, one in zip(todo, returns, strict=True)}, None

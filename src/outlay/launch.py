@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay import record
-from outlay.errors import ConfigError
+from outlay.errors import ConfigError, OutlayError
 from outlay.process import this_process
 from outlay.record import Ended
 
@@ -80,6 +80,7 @@ def settle(launcher: Any) -> None:
     options = getattr(launcher, "ray_cfg", None)
     if options is None:
         return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from omegaconf import OmegaConf, open_dict
 
@@ -87,8 +88,15 @@ def settle(launcher: Any) -> None:
         with open_dict(options[part]):
             for key, value in wanted.items():
                 options[part].setdefault(key, value)
+    if options.init.address is None and "RAY_ADDRESS" not in os.environ:
+        options.init.address = "local"  # else Ray would join whatever cluster it finds on this machine
     handler = signal.getsignal(signal.SIGTERM)
-    ray.init(**OmegaConf.to_container(options.init, resolve=True))  # type: ignore[arg-type]
+    try:
+        ray.init(**OmegaConf.to_container(options.init, resolve=True))  # type: ignore[arg-type]
+    except ConnectionError as error:
+        raise OutlayError(
+            f"{error}. Does it run (ray status)? For a cluster with a token, set RAY_AUTH_MODE=token"
+        ) from error
     signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process before its runs
 
 
@@ -151,6 +159,8 @@ def lost(folder: Path, number: int, name: str, why: str) -> Ended:
 def reason(error: BaseException) -> str:
     """A launcher's error in a line: its kind and its first sentence."""
     text = " ".join(str(error).split())
+    if isinstance(error, OutlayError):
+        return text + "."
     return f"{type(error).__name__}: {re.split(r'(?<=[.!]) ', text)[0]}".rstrip(": ")
 
 
