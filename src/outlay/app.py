@@ -68,7 +68,8 @@ def main() -> None:
         code = _say(error, f"{type(error).__name__}: {' '.join(str(error).split())}", 1)
     except KeyboardInterrupt:
         print(
-            "outlay: interrupted; what was generated is in the store and is used by the next run",
+            "outlay: interrupted; what was generated is in the store and is used by the next run. "
+            "A sweep goes on with: outlay -m resume=last",
             file=sys.stderr,
         )
         code = EXIT_INTERRUPTED
@@ -675,7 +676,8 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     except BaseException as error:
         launch.leave()
         track.end_children(parent)
-        parent.end("FAILED" if isinstance(error, Exception) else "KILLED", error)
+        stopped = isinstance(error, SpendLimitReached) or not isinstance(error, Exception)
+        parent.end("KILLED" if stopped else "FAILED", error)
         raise
     if first.settings.verbose:
         terminal.sweep_ends(_ended, folder, track.ui_command(first.tracking, output_dir))

@@ -112,13 +112,13 @@ def _reached(limit: SpendLimit, tokens: int, usd: float, ticket: Ticket) -> str:
     bounds = []
     if limit.spend_limit_usd is not None:
         bounds.append(
-            f"{usd:.4f} of {limit.spend_limit_usd:.4f} USD are spent, the next call may cost {ticket.usd:.4f}"
+            f"{usd:.4f} of {limit.spend_limit_usd:.4f} USD are spent, the next call or batch may cost {ticket.usd:.4f}"
         )
     if limit.spend_limit_tokens is not None:
         bounds.append(
-            f"{tokens} of {limit.spend_limit_tokens} tokens are spent, the next call may take {ticket.tokens}"
+            f"{tokens} of {limit.spend_limit_tokens} tokens are spent, the next call or batch may take {ticket.tokens}"
         )
     return (
         f"spend limit reached: {'; '.join(bounds)}. What was answered is in the store: raise generator.spend_limit_usd "
-        "or generator.spend_limit_tokens and run again, and only the rest is paid for"
+        "or generator.spend_limit_tokens and run again (a sweep: outlay -m resume=last ...), and only the rest is paid for"
     )
