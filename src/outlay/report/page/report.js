@@ -66,8 +66,10 @@ document.addEventListener("click", (event) => {
 // ---------------------------------------------------------------- charts
 
 const tip = $("tip");
+let spoken = 0; // where the page was scrolled to when the tip was placed
 
 function say(point) {
+  spoken = scrollY;
   tip.textContent = point.getAttribute("aria-label");
   tip.hidden = false;
   const spot = point.querySelector(".hit").getBoundingClientRect(), own = tip.getBoundingClientRect();
@@ -107,7 +109,8 @@ for (const chart of document.querySelectorAll("svg.chart")) {
     next.focus();
   });
 }
-addEventListener("scroll", hush, { passive: true });
+// The browser tells of a scroll a frame late: one that came before the tip was placed must not take it away.
+addEventListener("scroll", () => { if (scrollY !== spoken) hush(); }, { passive: true });
 
 for (const button of document.querySelectorAll(".legend button")) {
   button.addEventListener("click", () => {
