@@ -32,8 +32,12 @@ REFUSED = [
     (("selctor=rcd",), "Did you mean 'selector'"),
     (("+seeed=1",), "Did you mean 'seed'"),
     (("seeed=1",), "Did you mean 'seed'"),
-    (("dataset.limt=3",), "Did you mean 'limit'"),
-    (("+dataset.limt=3",), "Did you mean 'limit'"),
+    (("dataset.limt=3",), "Did you mean 'dataset.limit'"),
+    (("+dataset.limt=3",), "Did you mean 'dataset.limit'"),
+    (("budget.token=3",), "Did you mean 'budget.tokens'"),
+    (("-m", "selector=mmr", "selector.weight=interval(0,1)"), "add tune=optuna"),
+    (("-m", "experiment=tune", "tune.objectives={quality/acuracy:maximize}"), "'quality/accuracy'"),
+    (("experiment=tune",), "Add -m"),
     (("retry=fixed", "retry.stop=godl"), "Did you mean 'gold'"),
     (("experiment=quikstart",), "Did you mean 'quickstart'"),
     (("budget.tokens=0",), "budget.tokens=0: must be at least 1"),
@@ -253,6 +257,7 @@ def test_a_rerun_says_that_the_metrics_agree_and_where_they_do_not(tmp_path: Pat
     (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
     done = outlay_command("rerun", run.info.run_id, cwd=tmp_path)
     assert done.returncode == 0 and "metrics agree to the last digit" in done.stdout, done.stderr
+    assert "Downloading" not in done.stderr
     (own_cache / "completions.sqlite").unlink()  # made anew, from the same seeds
     assert outlay_command("rerun", run.info.run_id, cwd=tmp_path).returncode == 0
     client.log_metric(run.info.run_id, "quality/accuracy", 0.123)
@@ -260,3 +265,45 @@ def test_a_rerun_says_that_the_metrics_agree_and_where_they_do_not(tmp_path: Pat
     assert done.returncode == 1 and "quality/accuracy: 0.123 then" in done.stdout
     done = outlay_command("rerun", "nothing", cwd=tmp_path)
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_spend_limit_shows_what_finished_and_how_to_go_on(tmp_path: Path, own_cache: Path) -> None:
+    words = ("dataset.limit=2", "budget.tokens=64", "prompt.max_new_tokens=4")
+    assert outlay_command("selector=lead", *words, cwd=tmp_path).returncode == 0
+    done = outlay_command(
+        "-m", "selector=lead,mmr,rcd", *words, "generator.spend_limit_tokens=1", cwd=tmp_path
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "2 of 3 runs did not finish (2 killed)" in done.stderr and "resume=" in done.stderr
+    assert "what each setting bought" in done.stdout  # the store had all that one point needs
+    done = outlay_command("-m", "resume=last", "generator.spend_limit_tokens=100000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of them finished before" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "Generated now:" in said and "of them in what the points ask first" in said
+
+
+def test_a_line_of_progress_says_what_the_name_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    from outlay.record import Ended
+    from outlay.report import terminal
+
+    ended = Ended("lead · 64", "FAILED", {}, {}, {}, "", error="no")
+    terminal.point(ended, 2, 3, "dataset.limit=5")
+    terminal.point(ended, 4, 3)  # a round that came on top
+    assert capsys.readouterr().out.splitlines() == [
+        "[2/3] lead · 64 (dataset.limit=5): FAILED: no",
+        "[4] lead · 64: FAILED: no",
+    ]
+
+
+def test_what_tells_points_apart_and_their_names_do_not_say() -> None:
+    from outlay import app, record
+
+    words = ("generator=extract", "selector=lead,mmr", "dataset.limit=2,3", "seed=0,1")
+    overrides = app._plan(words)
+    app._points[:] = app._preflight(words, multirun=True)
+    points = record.planned(overrides, [app._plain(app._compose(one)) for one in overrides])
+    said = app._told_apart(points, None)
+    assert said[0].split()[-1] == "seed=0" and "dataset.limit=2" in said[0] and "selector" not in said[0]
+    assert {("dataset.limit=3" in text) for number, text in said.items() if number % 4 > 1} == {True}

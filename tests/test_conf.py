@@ -42,7 +42,7 @@ def test_components_are_hashable_so_that_work_is_shared() -> None:
 def test_an_unknown_choice_or_option_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'rcd'"):
         schema.component("selector", "rdc")
-    with pytest.raises(ConfigError, match=r"unknown option 'budget\.token'.*'tokens'"):
+    with pytest.raises(ConfigError, match=r"unknown option 'budget\.token'.*'budget\.tokens'"):
         schema.component("budget", "fixed", token=3)
     with pytest.raises(ConfigError, match=r"budget\.tokens"):
         schema.component("budget", "fixed", tokens="many")

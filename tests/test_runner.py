@@ -9,7 +9,7 @@ from outlay.app import _checked, _compose
 from outlay.context.stage import Stage, queries
 from outlay.data import Example
 from outlay.errors import ConfigError, DataError, OutlayError
-from outlay.runner import _run, _stage, run_name
+from outlay.runner import _budget_warnings, _over_budget, _run, _stage, run_name
 
 
 def run(tmp_path: Path, *words: str) -> tuple[dict[str, float], list[dict[str, object]]]:
@@ -130,6 +130,74 @@ def test_a_run_reads_like_what_it_did() -> None:
         "smollm2 · fixed to gold · arithmetic",
         "full · smollm2 · notes",
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("selector=rcd retry=vote", "rcd · 256 · smollm2 · vote · notes"),
+        (
+            "selector=rcd unitizer=window budget.truncate=true",
+            "rcd · 256 truncate=True · window · smollm2 · notes",
+        ),
+        ("selector=mmr selector.weight=0.9 dataset.limit=3", "mmr weight=0.9 · 256 · smollm2 · notes"),
+        ("dataset=chains generator=lab", "lab small · chains"),
+        ("dataset=chains generator=lab router.tier=large seed=3", "lab large · chains · seed 3"),
+        (
+            "dataset=chains generator=lab retry=fixed retry.max_attempts=3 retry.context=carry dataset.split=all",
+            "lab small · fixed to vote max_attempts=3 context=carry · chains split=all",
+        ),
+        ("dataset=chains generator=lab retry.temperature=0.7", "lab small · none temperature=0.7 · chains"),
+        (
+            "dataset=chains generator=lab router=ser router.escalate.rule=index probe=cbe probe.k=5",
+            "lab · ser escalate.rule=index · cbe k=5 · chains",
+        ),
+        (
+            "dataset=chains generator=lab router=random router.shares=[0.5,0.25,0.25]",
+            "lab · random shares=[0.5, 0.25, 0.25] · chains",
+        ),
+        (
+            "dataset=arithmetic prompt=cot metrics.scorer=strict",
+            "smollm2 · cot · auto scorer=strict · arithmetic",
+        ),
+        ("dataset=arithmetic prompt.shots=2", "smollm2 · few_shot · arithmetic"),
+    ],
+)
+def test_a_name_says_what_a_sweep_varies(words: str, name: str) -> None:
+    assert run_name(_checked(_compose(words.split()))) == name
+
+
+# --- a token budget that is too small, or passed
+
+
+def test_a_token_budget_under_every_call_is_told_with_its_numbers(tmp_path: Path, own_cache: Path) -> None:
+    words = ["dataset=chains", "dataset.count=40", "generator=lab", "verbose=false"]
+    parts = _checked(_compose([*words, "router.token_budget=20"]))
+    done = _run(parts, tmp_path, run_name(parts), {})
+    queries = done.metrics["data/examples"]
+    assert done.metrics["quality/accuracy"] == 0 and done.metrics["cost/tokens_total"] == 0
+    (told,) = done.warnings
+    assert f"router.token_budget=20: {queries:.0f} of {queries:.0f} queries got no attempt" in told
+    least = int(told.split("may take ")[1].split()[0])
+    assert least > 20
+    (tmp_path / "enough").mkdir()
+    parts = _checked(_compose([*words, "router.token_budget=200"]))
+    done = _run(parts, tmp_path / "enough", run_name(parts), {})
+    assert done.warnings == () and done.metrics["quality/accuracy"] > 0
+    assert done.metrics["cost/over_budget_queries"] == 0
+    (tmp_path / "least").mkdir()
+    parts = _checked(_compose([*words, f"router.token_budget={least}"]))
+    done = _run(parts, tmp_path / "least", run_name(parts), {})
+    assert done.metrics["cost/tokens_total"] > 0  # the call that was named is made
+
+
+def test_what_passed_a_token_budget_is_counted() -> None:
+    parts = _checked(_compose(["dataset=arithmetic", "router.token_budget=100"]))
+    metrics = _over_budget([90, 100, 105, 130], parts)
+    assert metrics == {"cost/over_budget_queries": 2, "cost/over_budget_tokens": 35}
+    (told,) = _budget_warnings(metrics, [], 4, parts)
+    assert "2 of 4 queries passed it, by 35 tokens" in told
+    assert _over_budget([90, 130], _checked(_compose(["dataset=arithmetic"]))) == {}
 
 
 def test_the_routers_choice_follows_known_front_loading_and_redundancy(own_cache: Path) -> None:

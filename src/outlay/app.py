@@ -3,7 +3,9 @@
 Everything that can be refused is refused in `_preflight`, before a model, a data set or the tracking store is touched.
 """
 
+import contextlib
 import copy
+import itertools
 import json
 import math
 import os
@@ -13,15 +15,16 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from outlay import __version__, launch, record, schema, sweep
+from outlay import __version__, launch, record, schema, sweep, tune
 from outlay.errors import ConfigError, OutlayError, SpendLimitReached, nearest
 from outlay.process import this_process
 from outlay.record import Ended
@@ -53,10 +56,12 @@ _arguments: list[str] = []  # the command's overrides
 _points: list[schema.Parts] = []  # of this process's command, checked before Hydra takes over
 _resumed: list[record.Plan] = []  # the sweep that this command goes on with
 _ended: list[Ended] = []  # of this process's command, for the exit code: Hydra returns nothing
+_apart: dict[int, str] = {}  # what tells a sweep's point from the others
 
 
 def main() -> None:
     """The console script."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     try:
         code = _command(sys.argv[1:])
     except OutlayError as error:
@@ -101,7 +106,8 @@ def _command(words: Sequence[str]) -> int:
     if not info:
         _points[:] = _preflight(overrides, multirun)
         if _points[0].settings.plan:
-            return _say_plan()
+            return _say_plan(overrides)
+        _ready(_points)
         _may_launch(overrides if multirun else [], _points[0])
         _writable(Path(_points[0].settings.output_dir))
     os.environ["OUTLAY_SWEEP_ID"] = sweep_id
@@ -139,19 +145,42 @@ def _resume(wanted: str, overrides: Sequence[str]) -> tuple[list[str], str]:
     ], plan.sweep_id
 
 
-def _say_plan() -> int:
+def _say_plan(overrides: Sequence[str]) -> int:
     from outlay.cache import cache_dir
     from outlay.generate.store import Store
     from outlay.plan import plan
     from outlay.report import terminal
 
+    tuned = _points[0].tune
+    points = _drawn(overrides) if isinstance(tuned, tune.Optuna) else _points
     store = Store(cache_dir() / "completions.sqlite")
     try:
-        found = plan(_points, store)
+        found = plan(points, store)
     finally:
         store.close()
     terminal.plan(found)
+    if isinstance(tuned, tune.Optuna):
+        terminal.plan_of_a_study(tuned, len(points))
     return 1 if found.failed else 0
+
+
+def _drawn(overrides: Sequence[str]) -> list[schema.Parts]:
+    """As many settings as a study has trials, drawn from its space at random: what it will choose is not known."""
+    composed: dict[tuple[str, ...], DictConfig] = {}
+    space, options = _space(overrides, composed), replace(_points[0].tune, sampler="random")
+    search = tune.Search(options, space, _points[0].settings.seed)
+    found: dict[str, schema.Parts] = {}
+    while search.left:
+        places, passed_over = {}, {}
+        for trial, words in search.ask(lambda words, key: _has(words, key, composed)).items():
+            try:
+                config = _compose_near(words, composed)
+                found[sweep.config_hash(_plain(config))] = _checked(config)
+                places[trial] = 0
+            except ConfigError as error:
+                passed_over[trial] = str(error)
+        search.place(places, passed_over)
+    return list(found.values())
 
 
 def _doctor(words: Sequence[str]) -> int:
@@ -197,6 +226,7 @@ def _rerun(words: Sequence[str]) -> int:
     assert isinstance(config, DictConfig)
     config.output_dir = str(output_dir)
     config.tracking.uri = tracking.uri
+    config.setdefault("tune", {"_target_": "outlay.tune.Untuned"})  # tracked before there was such a group
     parts = _checked(config)
     chosen = {group: params[group] for group in schema.GROUPS if group in params}
     stamp = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S-%f}"
@@ -221,6 +251,12 @@ def _store(words: Sequence[str]) -> int:
     return store(words)
 
 
+def _generate(words: Sequence[str]) -> int:
+    from outlay.offline import generate
+
+    return generate(words, lambda overrides: _preflight(overrides, multirun=True))
+
+
 def _report_runs(words: Sequence[str]) -> int:
     from outlay.report.command import report
 
@@ -235,6 +271,7 @@ def _import(words: Sequence[str]) -> int:
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "doctor": _doctor,
+    "generate": _generate,
     "import": _import,
     "report": _report_runs,
     "rerun": _rerun,
@@ -324,7 +361,7 @@ def _options_of(group: str, overrides: Sequence[str], wrong: str) -> str:
         known = [str(key) for key in _compose(others)[group] if key != "_target_"]
     except ConfigError:
         return ""
-    return nearest(wrong, known) if known else "That choice has no options."
+    return nearest(wrong, known, f"{group}.") if known else "That choice has no options."
 
 
 def _plan(overrides: Sequence[str]) -> list[list[str]]:
@@ -333,35 +370,213 @@ def _plan(overrides: Sequence[str]) -> list[list[str]]:
     Raises:
         ConfigError: an override that cannot be parsed, a wrong preset.
     """
+    given = _given(overrides)
+    grids = _preset(given)[0]
+    held = (_axis(key, axis) for grid in grids if isinstance(grid, Mapping) for key, axis in grid.items())
+    for axis in (*given.values(), *held):
+        if not axis.values:
+            raise ConfigError(
+                f"{axis.key} is an interval, which has no list of values. A grid needs one, {axis.key}=1,2,3 or "
+                f"{axis.key}='range(1,4)'; to search the interval, add tune=optuna"
+            )
+    points = sweep.points(grids, {key: axis.values for key, axis in given.items()})
+    # The plan is the sweep's; a point carries its own overrides only, so its hash does not depend on its neighbours.
+    return [[*point, "sweep=[]"] for point in points]
+
+
+def _given(overrides: Sequence[str]) -> dict[str, tune.Axis]:
+    """What the command line gives, by key, without what says how the sweep is launched.
+
+    Raises:
+        ConfigError: an override that cannot be parsed.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        given: dict[str, list[str]] = {}
-        for one in parsed:
-            if one.get_key_element().lstrip("+~").startswith("hydra"):  # of the sweep, not of a point
-                if one.is_sweep_override():
-                    raise ConfigError(f"{one.input_line}: one value; how a sweep is launched is not an axis")
-            elif one.is_sweep_override():
-                if not one.is_discrete_sweep():
-                    raise ConfigError(
-                        f"{one.input_line}: only lists of values can be swept, e.g. a=1,2,3 or a=range(1,4)"
-                    )
-                given[one.get_key_element()] = list(one.sweep_string_iterator())
-            else:
-                given[one.get_key_element()] = [one.get_value_element_as_str()]
+        found = {}
+        for one in OverridesParser.create().parse_overrides(list(overrides)):
+            key = one.get_key_element()
+            name = key.lstrip("+~").partition(".")[0]
+            if one.is_sweep_override() and (name.startswith("hydra") or name == "tune"):
+                how = "launched" if name.startswith("hydra") else "searched"
+                raise ConfigError(f"{one.input_line}: one value; how a sweep is {how} is not an axis")
+            if not name.startswith("hydra"):
+                found[key] = _read(key, one)
+        return found
     except HydraException as error:
         raise ConfigError(" ".join(str(error).split())) from error
-    presets = given.get("experiment", [])
+
+
+def _read(key: str, one: Any) -> tune.Axis:
+    """A parsed override as an axis; one with a single value has that alone."""
+    from hydra.core.override_parser.types import RangeSweep
+
+    if not one.is_sweep_override():
+        return tune.Axis(key, (one.get_value_element_as_str(),))
+    value = one.value()
+    if not one.is_discrete_sweep():
+        return tune.Axis(key, low=value.start, high=value.end, log="log" in value.tags)
+    values = tuple(one.sweep_string_iterator())
+    if not isinstance(value, RangeSweep) or value.shuffle or len(values) < 2:
+        return tune.Axis(key, values)
+    low, high = sorted((float(values[0]), float(values[-1])))
+    return tune.Axis(
+        key, values if value.step > 0 else values[::-1], low, high, (high - low) / (len(values) - 1)
+    )
+
+
+SWEPT = re.compile(r"(tag\(.*)?(interval|range|choice)\(")
+"""How a string begins that a preset's axis has in Hydra's sweep grammar."""
+
+
+def _axis(key: str, axis: Any) -> tune.Axis:
+    """A preset's axis: a list of values, one value, or Hydra's sweep grammar as a string."""
+    if isinstance(axis, str) and SWEPT.match(axis):
+        return _given([f"{key}={axis}"])[key]
+    return tune.Axis(key, tuple(sweep.written(value) for value in sweep.values(key, axis)))
+
+
+def _preset(given: Mapping[str, tune.Axis]) -> tuple[Any, Any]:
+    """The preset's grids, and how they are searched (`tune.Untuned`: not at all)."""
+    presets = given["experiment"].values if "experiment" in given else ()
     if len(presets) > 1:
         raise ConfigError("experiment: one preset at a time; its sweep is a union of grids")
-    grids: Any = []
-    if presets and presets[0] != "null":
-        grids = OmegaConf.to_container(_compose([f"experiment={presets[0]}"]), resolve=False)["sweep"]  # type: ignore[index,call-overload]
-    points = sweep.points(grids, given)
-    # The plan is the sweep's; a point carries its own overrides only, so its hash does not depend on its neighbours.
-    return [[*point, "sweep=[]"] for point in points]
+    words = [
+        f"{key}={axis.values[0]}"
+        for key, axis in given.items()
+        if key.lstrip("+~").partition(".")[0] in ("experiment", "tune")
+    ]
+    if not words:
+        return [], tune.Untuned()
+    config: Any = OmegaConf.to_container(_compose(words), resolve=False)
+    return config["sweep"], schema.build_one("tune", config["tune"])
+
+
+def _space(overrides: Sequence[str], composed: dict[tuple[str, ...], DictConfig]) -> tune.Space:
+    """What a tuned sweep searches: the preset's one grid, with what the command line gives put over it.
+
+    Raises:
+        ConfigError: a union of grids, an interval that is none, an option that no choice has.
+    """
+    given = _given(overrides)
+    grids = _preset(given)[0]
+    if len(grids) > 1:
+        raise ConfigError(
+            f"tune=optuna searches one space, and the preset is a union of {len(grids)} grids. "
+            "Use a preset with one, such as experiment=tune"
+        )
+    held = {key: _axis(key, axis) for grid in grids for key, axis in grid.items()}
+    axes = list((held | given).values())
+    fixed = {axis.key: axis.values[0] for axis in axes if len(axis.values) == 1}
+    space = tune.Space(fixed, tuple(axis for axis in axes if axis.key not in fixed))
+    homes = {axis.key: _home(axis.key, space, composed) for axis in axes if not axis.choice}
+    for axis in axes:
+        if axis.key in given and homes.get(axis.key, True) is None:
+            _compose(
+                [*next(_choices_of(space)), f"{axis.key}={axis.ends[0]}"]
+            )  # it says which option is near
+            raise ConfigError(f"{axis.key}: no choice of the space has this option")
+    # A preset's option whose choices the command line has replaced is for none.
+    known = [axis for axis in space.axes if homes.get(axis.key, True) is not None]
+    if not known:
+        raise ConfigError(
+            "tune=optuna: nothing to search. Give several values or an interval, such as "
+            "selector.weight='interval(0,1)' budget.tokens=64,128,256"
+        )
+    return replace(space, axes=tuple(_typed(axis, homes.get(axis.key)) for axis in known))
+
+
+def _home(key: str, space: tune.Space, composed: dict[tuple[str, ...], DictConfig]) -> DictConfig | None:
+    """The config of the first choices that have an option."""
+    found = (words for words in _choices_of(space) if _has(words, key, composed))
+    words = next(found, None)
+    return None if words is None else _composed(words, composed)
+
+
+def _typed(axis: tune.Axis, home: DictConfig | None) -> tune.Axis:
+    """An interval of an option that is a whole number has whole numbers. home: the config of choices that have it.
+
+    Raises:
+        ConfigError: an interval that is none.
+    """
+    if axis.values:
+        return axis
+    if not (axis.low < axis.high and (axis.low > 0 or not axis.log)):
+        raise ConfigError(
+            f"{axis.key}: an interval goes from a smaller to a larger number; under log, above 0"
+        )
+    usual = None if home is None else OmegaConf.select(home, axis.key)
+    whole = isinstance(usual, int) and not isinstance(usual, bool)
+    if whole and not (axis.low.is_integer() and axis.high.is_integer()):
+        raise ConfigError(f"{axis.key}: a whole number, so its interval ends in whole numbers")
+    return replace(axis, whole=whole)
+
+
+def _choices_of(space: tune.Space) -> Iterator[list[str]]:
+    """Every combination of the space's choices, as overrides."""
+    fixed = [f"{key}={text}" for key, text in space.fixed.items() if "." not in key]
+    choices = [[f"{axis.key}={text}" for text in axis.ends] for axis in space.axes if axis.choice]
+    return ([*fixed, *combination] for combination in itertools.product(*choices))
+
+
+def _composed(words: Any, composed: dict[tuple[str, ...], DictConfig]) -> DictConfig:
+    """The config of a point's choices, without its options."""
+    choices = tuple(
+        word for word in words if "." not in word.partition("=")[0] and not word.startswith("sweep=")
+    )
+    choices = (*choices, "sweep=[]")
+    if choices not in composed:
+        composed[choices] = _compose(choices)
+    return composed[choices]
+
+
+def _has(words: Any, key: str, composed: dict[tuple[str, ...], DictConfig]) -> bool:
+    """Whether a point with these choices has an option."""
+    if key.startswith(("+", "~")):
+        return True
+    if isinstance(words, Mapping):
+        words = [f"{name}={text}" for name, text in words.items()]
+    where, _, name = key.rpartition(".")
+    node = OmegaConf.select(_composed(words, composed), where)
+    return isinstance(node, DictConfig) and name in node.keys()  # noqa: SIM118 (one without a value is there too)
+
+
+def _preflight_of_a_space(overrides: Sequence[str]) -> list[schema.Parts]:
+    """Every value of the space, an interval by its ends, can be run with some of its choices, the other options as first given.
+
+    Returns:
+        The first point that can be run.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    composed: dict[tuple[str, ...], DictConfig] = {}
+    space = _space(overrides, composed)
+    has = partial(_has, composed=composed)
+    first: list[schema.Parts] = []
+    for wanted in [(axis.key, end) for axis in space.axes for end in axis.ends]:
+        why = None
+        for words in _choices_of(space):
+            chosen = dict(word.split("=", 1) for word in words) | dict([wanted])
+            if "." in wanted[0] and not has(chosen, wanted[0]):
+                continue
+            point = space.choose(has, lambda axis, chosen=chosen: chosen.get(axis.key, axis.ends[0]))  # type: ignore[misc]
+            try:
+                first.append(_checked(_compose_near(point, composed)))
+                break
+            except ConfigError as error:
+                why = why or error
+        else:
+            assert why is not None
+            raise why
+    options = first[0].tune
+    if options.held_out is not None and first[0].dataset.split in (options.held_out, "all"):
+        raise ConfigError(
+            f"tune.held_out={options.held_out}: the search would see that split, dataset.split={first[0].dataset.split}. "
+            "Search on dataset.split=tune, or say that nothing is held out: tune.held_out=null"
+        )
+    return first[:1]
 
 
 def _writable(output_dir: Path) -> None:
@@ -393,6 +608,8 @@ def _preflight(overrides: Sequence[str], multirun: bool) -> list[schema.Parts]:
         config = _compose(overrides)
         _refuse_grid(config, overrides)
         return [_checked(config)]
+    if isinstance(_preset(_given(overrides))[1], tune.Optuna):
+        return _preflight_of_a_space(overrides)
     points = _plan(overrides)
     composed: dict[tuple[str, ...], DictConfig] = {}
     found = []
@@ -403,6 +620,17 @@ def _preflight(overrides: Sequence[str], multirun: bool) -> list[schema.Parts]:
             where = f" (point {at + 1} of {len(points)}: {' '.join(point[:-1])})" if len(points) > 1 else ""
             raise ConfigError(f"{error}{where}") from error
     return found
+
+
+def _ready(points: Sequence[schema.Parts]) -> None:
+    """Refuse what would not be answered: a plan needs no key, and a run does.
+
+    Raises:
+        ConfigError: from a generator's own `ready`.
+    """
+    for parts in points:
+        if check := getattr(parts.generator, "ready", None):
+            check()
 
 
 def _may_launch(overrides: Sequence[str], first: schema.Parts) -> None:
@@ -424,6 +652,8 @@ def _may_launch(overrides: Sequence[str], first: schema.Parts) -> None:
 
 
 def _refuse_grid(config: DictConfig, overrides: Sequence[str]) -> None:
+    if OmegaConf.select(config, "tune._target_") == "outlay.tune.Optuna":
+        raise ConfigError("tune=optuna searches by a sweep of runs. Add -m: outlay -m " + " ".join(overrides))
     if config.get("sweep"):
         raise ConfigError("this preset is a grid of runs. Add -m: outlay -m " + " ".join(overrides))
 
@@ -432,16 +662,13 @@ def _compose_near(point: Sequence[str], composed: dict[tuple[str, ...], DictConf
     """As `_compose`, but points that differ in plain options share one composition: a fifth of the time."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    choices = tuple(word for word in point if "." not in word.partition("=")[0])
     options = [
         one for one in OverridesParser.create().parse_overrides(list(point)) if "." in one.key_or_group
     ]
     plain = all(not (one.is_add() or one.is_force_add() or one.is_delete() or one.package) for one in options)
     if not plain or any(one.key_or_group.startswith("hydra") for one in options):
         return _compose(point)
-    if choices not in composed:
-        composed[choices] = _compose(choices)
-    config = copy.deepcopy(composed[choices])
+    config = copy.deepcopy(_composed(point, composed))
     try:
         for one in options:
             OmegaConf.update(config, one.key_or_group, one.value(), force_add=False)
@@ -543,8 +770,9 @@ def _run(config: DictConfig, folder: Path, chosen: Mapping[str, str]) -> "Result
     parent = os.environ.get("OUTLAY_PARENT_RUN") or None
     tags = {"sweep_id": sweep_id, "point": folder.name} if parent else {}
     earlier = json.loads(os.environ.get("OUTLAY_RETRY_OF", "{}")).get(folder.name)
-    if parent and earlier:
-        tags["retry_of"] = earlier
+    if parent:
+        tags |= json.loads(os.environ.get("OUTLAY_TAGS", "{}"))
+        tags |= {"retry_of": earlier} if earlier else {}
     return run_point(parts, _plain(config), OmegaConf.to_yaml(config), chosen, folder, tags, parent)
 
 
@@ -585,6 +813,7 @@ def run_from_python(overrides: Sequence[str]) -> "Result":
     with open_dict(config):
         del config["hydra"]
     parts = _checked(config)
+    _ready([parts])
     stamp = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S-%f}"
     folder = Path(parts.settings.output_dir) / parts.tracking.experiment / "single" / stamp
     from outlay.runner import run_point
@@ -604,7 +833,8 @@ def _report(ended: Ended, number: int | None) -> None:
         return  # the sweep hears of it by its record
     if number is not None:
         if verbose:
-            terminal.point(ended, number + 1, int(os.environ.get("OUTLAY_SWEEP_POINTS", "0")))
+            total = int(os.environ.get("OUTLAY_SWEEP_POINTS", "0"))
+            terminal.point(ended, number + 1, total, _apart.get(number, ""))
         return
     if ended.status == "FAILED":
         print(f"outlay: {ended.error}", file=sys.stderr)
@@ -626,12 +856,18 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     from outlay.report import terminal
     from outlay.track.origins import changes
 
-    overrides = _plan(arguments)
-    points = record.planned(overrides, [_plain(_compose(words)) for words in overrides])
     first = _points[0]
     output_dir = Path(first.settings.output_dir)
     resumed = _resumed[0] if _resumed else None
     sweep_id = os.environ["OUTLAY_SWEEP_ID"]
+    composed: dict[tuple[str, ...], DictConfig] = {}
+    study: _Study | None = None
+    if isinstance(first.tune, tune.Optuna):
+        study = _Study(_space(arguments, composed), composed, first)
+        points = study.planned(resumed) if resumed else ()
+    else:
+        overrides = _plan(arguments)
+        points = record.planned(overrides, [_plain(_compose(words)) for words in overrides])
     if resumed:
         record.same(resumed, points)
         parent = track.reopen(first.tracking, output_dir, resumed.parent)
@@ -656,21 +892,34 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     done = record.finished(folder, plan)
     if first.settings.reuse:
         done = _reused(points, done, output_dir, sweep_id, parent) | done
-    todo = [point for point in points if point.number not in done]
-    for point in todo:
-        record.put_aside(folder, point.number)
+    before = set(done)
+    trials = first.tune.trials if study else 0
     if first.settings.verbose:
-        terminal.sweep_starts(len(points), len(done), folder)
+        terminal.sweep_starts(len(points), len(done), folder, trials)
     os.environ["OUTLAY_PARENT_RUN"] = parent.run_id
-    os.environ["OUTLAY_SWEEP_POINTS"] = str(len(points))
+    os.environ["OUTLAY_SWEEP_POINTS"] = str(trials or len(points))
     os.environ["OUTLAY_SWEEP_PROCESS"] = this_process()
+    shared, gave_up = 0, None
     try:
-        shared = _union([_points[point.number] for point in todo], sweep_id, first.settings.verbose)
-        new, gave_up = _launched(launcher, todo, earlier, folder, parent)
+        rounds = (
+            study.rounds(plan, done, folder)
+            if study
+            else iter([[one for one in points if one.number not in done]])
+        )
+        for todo in rounds:
+            _apart.update(_told_apart(todo, study))
+            for point in todo:
+                record.put_aside(folder, point.number)
+            shared += _union([_points[point.number] for point in todo], sweep_id, first.settings.verbose)
+            tags = study.tags(todo) if study else {}
+            new, gave_up = _launched(launcher, todo, earlier, tags, folder, parent)
+            done |= new
+            if gave_up:
+                break
         # A launcher that runs jobs in other processes fills `_ended` there, not here.
-        _ended[:] = [(done | new)[point.number] for point in points]
+        _ended[:] = [done[number] for number in sorted(done)]
         unfinished = [one for one in _ended if one.status != "FINISHED"]
-        _keep_sweep(_ended, folder, parent, shared)
+        front = _keep_sweep(done, folder, parent, shared, study)
         failed = gave_up or any(one.status == "FAILED" for one in unfinished)
         parent.end("FAILED" if failed else "KILLED" if unfinished else "FINISHED", gave_up)
     except BaseException as error:
@@ -680,7 +929,14 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
         parent.end("KILLED" if stopped else "FAILED", error)
         raise
     if first.settings.verbose:
-        terminal.sweep_ends(_ended, folder, track.ui_command(first.tracking, output_dir))
+        made = shared + sum(
+            int(one.metrics.get("cache/generated_tokens", 0))
+            for number, one in done.items()
+            if number not in before
+        )
+        terminal.sweep_ends(
+            _ended, folder, track.ui_command(first.tracking, output_dir), front, (made, shared)
+        )
     if unfinished:
         terminal.failures(_ended, sweep_id)
     if gave_up:
@@ -688,10 +944,151 @@ def _run_sweep(arguments: Sequence[str], launcher: "Launcher", folder: Path) -> 
     return _ended
 
 
+def _ways_to_say(word: str) -> set[str]:
+    """Of selector.weight=0.5: what a run's name may have of it."""
+    key, _, text = word.lower().partition("=")
+    return {text, f"{key.rpartition('.')[2]}={text}"}
+
+
+class _Study:
+    """A tuned sweep: where its points come from, and what they tell the study."""
+
+    def __init__(
+        self, space: tune.Space, composed: dict[tuple[str, ...], DictConfig], first: schema.Parts
+    ) -> None:
+        self._space, self._composed, self._first = space, composed, first
+        self._search: tune.Search
+        self._has = partial(_has, composed=composed)
+        _points.clear()
+
+    def planned(self, resumed: record.Plan) -> tuple[record.PlanPoint, ...]:
+        """The points that a sweep to be resumed has planned, as this command gives them."""
+        plans = []
+        for point in resumed.points:
+            words = dict(word.split("=", 1) for word in point.overrides)
+            held = words.get(tune.SPLIT, "") == self._first.tune.held_out
+            given = {key: text for key, text in self._space.fixed.items() if self._has(words, key)}
+            words |= given | ({tune.SPLIT: words[tune.SPLIT]} if held else {})
+            plans.append(self._built([f"{key}={text}" for key, text in words.items()], point.number))
+        return tuple(plans)
+
+    def _built(self, words: Sequence[str], number: int) -> record.PlanPoint:
+        """A point of the plan; its components go to `_points`.
+
+        Raises:
+            ConfigError: it cannot be run.
+        """
+        config = _compose_near(words, self._composed)
+        parts = _checked(config)
+        (point,) = record.planned([words], [_plain(config)], number)
+        _points[number:] = [parts]
+        return point
+
+    def rounds(
+        self, plan: record.Plan, done: dict[int, Ended], folder: Path
+    ) -> Iterator[list[record.PlanPoint]]:
+        """The points to run next, until the study has its trials; then the front's, on the held-out split.
+
+        done: how points ended, filled by the caller before the next round is asked for.
+        """
+        options, settings = self._first.tune, self._first.settings
+        search = self._search = tune.Search(options, self._space, settings.seed, folder, len(plan.points))
+        points = list(plan.points)
+
+        def added(words: Sequence[str]) -> record.PlanPoint:
+            new = self._built(words, len(points))
+            same = next((one for one in points if one.hash == new.hash), None)
+            if same is None:
+                points.append(new)
+            else:
+                del _points[new.number :]
+            return same or new
+
+        left = [point for point in points if point.number not in done]
+        if left:
+            yield left
+        search.tell(done)
+        while search.left and not self._stopped(done, settings.fail_fast):
+            places, passed_over = {}, {}
+            for trial, words in search.ask(self._has).items():
+                try:
+                    places[trial] = added(words).number
+                except ConfigError as error:
+                    passed_over[trial] = str(error)
+            search.place(places, passed_over)
+            record.write_plan(folder, replace(plan, points=tuple(points)))
+            fresh = [
+                point for point in points if point.number in places.values() and point.number not in done
+            ]
+            if fresh:
+                yield fresh
+            search.tell(done)
+            if fresh and all(done[point.number].status == "FAILED" for point in fresh):
+                return  # the next round would be paid for in vain
+        if options.held_out is None or self._stopped(done, settings.fail_fast):
+            return
+        held = {}
+        for best in search.front():
+            own = points[best.point or 0].overrides
+            there = [word for word in own if not word.startswith(f"{tune.SPLIT}=")]
+            held[added([*there, f"{tune.SPLIT}={options.held_out}"]).number] = best.number
+        search.hold_out(held)
+        record.write_plan(folder, replace(plan, points=tuple(points)))
+        last = [points[number] for number in held if number not in done]
+        if last:
+            yield last
+
+    def _stopped(self, done: Mapping[int, Ended], fail_fast: bool) -> bool:
+        stops = ("KILLED", "SKIPPED", *(["FAILED"] if fail_fast else []))
+        return any(one.status in stops for one in done.values())
+
+    def tags(self, todo: Sequence[record.PlanPoint]) -> dict[int, dict[str, str]]:
+        """Point -> the tags of its run: the trial that it answers; or whose settings it has, on the held-out split."""
+        found = {}
+        for number in (point.number for point in todo):
+            held = self._search.held_out.get(number)
+            trial = self._search.first_of(number) if held is None else held
+            found[number] = {"trial": str(trial)} | ({} if held is None else {"held_out": "true"})
+        return found
+
+    def files(self, done: Mapping[int, Ended], folder: Path) -> Any:
+        """See `tune.files`."""
+        return tune.files(self._search, done, folder)
+
+    def held(self) -> set[int]:
+        """The points on the held-out split."""
+        return set(self._search.held_out)
+
+    def varies(self, point: record.PlanPoint) -> list[str]:
+        """The overrides that the study chose."""
+        keys = {axis.key for axis in self._space.axes} | {tune.SPLIT}
+        return [word for word in point.overrides if word.partition("=")[0] in keys]
+
+
+def _told_apart(todo: Sequence[record.PlanPoint], study: _Study | None) -> dict[int, str]:
+    """Point -> the overrides that other points have otherwise, as far as its name does not say them."""
+    from outlay.runner import run_name
+
+    each = {point.number: dict(word.split("=", 1) for word in point.overrides) for point in todo}
+    values: dict[str, set[str]] = {}
+    for words in each.values():
+        for key, text in words.items():
+            values.setdefault(key, set()).add(text)
+    found = {}
+    for point in todo:
+        name = set(run_name(_points[point.number]).lower().split())
+        varies = [f"{key}={text}" for key, text in each[point.number].items() if len(values[key]) > 1]
+        chosen = study.varies(point) if study else varies
+        unsaid = [word for word in chosen if not _ways_to_say(word) & name]
+        found[point.number] = " ".join(unsaid)
+    return found
+
+
 def _launched(
     launcher: "Launcher",
     todo: Sequence[record.PlanPoint],
     earlier: Mapping[str, str],
+    tags: Mapping[int, Mapping[str, str]],
     folder: Path,
     parent: Any,
 ) -> tuple[dict[int, Ended], OutlayError | None]:
@@ -703,11 +1100,18 @@ def _launched(
     if not todo:
         return {}, None
     total, verbose = int(os.environ["OUTLAY_SWEEP_POINTS"]), _points[0].settings.verbose
-    words = [[*point.overrides, *launch.carried(folder, point.number, earlier)] for point in todo]
+    words = [
+        [*point.overrides, *launch.carried(folder, point.number, earlier, tags.get(point.number))]
+        for point in todo
+    ]
     elsewhere = [point.number for point in todo] if verbose and not _is_basic(launcher) else []
     try:
         launch.settle(launcher)
-        with launch.heard(folder, elsewhere, lambda one, number: terminal.point(one, number + 1, total)):
+        with launch.heard(
+            folder,
+            elsewhere,
+            lambda one, number: terminal.point(one, number + 1, total, _apart.get(number, "")),
+        ):
             returns = launcher.launch(words, initial_job_idx=0)
             return {point.number: one.return_value for point, one in zip(todo, returns, strict=True)}, None
     except Exception as error:
@@ -756,23 +1160,48 @@ def _union(points: Sequence[schema.Parts], sweep_id: str, verbose: bool) -> int:
     from outlay.plan import union
     from outlay.progress import Progress
 
+    made = 0
     store = Store(cache_dir() / "completions.sqlite")
+
+    def told(rows: int, tokens: int) -> None:
+        nonlocal made
+        made += tokens
+        progress(0, rows, tokens)
+
     try:
-        with Progress("what all points ask first", None, verbose) as progress:
-            return union(
-                points, store, sweep_id, lambda rows, tokens: progress(0, rows, tokens)
-            ).generated_tokens
+        with (
+            Progress("what all points ask first", None, verbose) as progress,
+            # The points that the store can answer still finish; the others are refused their own next call.
+            contextlib.suppress(SpendLimitReached),
+        ):
+            union(points, store, sweep_id, told)
     finally:
         store.close()
+    return made
 
 
-def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any, shared: int) -> None:
-    """The sweep's tables and figures, beside its points and as artifacts of the parent; its totals as metrics."""
+def _keep_sweep(
+    done: Mapping[int, Ended],
+    folder: Path,
+    parent: Any,
+    shared: int,
+    study: "_Study | None",
+) -> Any:
+    """The sweep's tables and figures, beside its points and as artifacts of the parent; its totals as metrics.
+
+    Returns:
+        The front's table, where there is one.
+    """
     from outlay.report import sweep_files
 
-    finished = [one for one in ended if one.status == "FINISHED"]
-    found: dict[str, float] = {}
-    for path in sweep_files(finished, folder):
+    finished = [one for one in done.values() if one.status == "FINISHED"]
+    written, front, found = study.files(done, folder) if study else ([], None, {})
+    # Figures of two splits do not compare: those of the held-out one are the front's alone.
+    held = study.held() if study else ()
+    compared = [
+        one for number, one in sorted(done.items()) if one.status == "FINISHED" and number not in held
+    ]
+    for path in [*written, *sweep_files(compared, folder)]:
         inside = path.parent.relative_to(folder)
         parent.artifact(path, None if inside == Path() else str(inside))
         if path.name.endswith("_metrics.json"):
@@ -789,5 +1218,6 @@ def _keep_sweep(ended: Sequence[Ended], folder: Path, parent: Any, shared: int) 
     }
     totals["cache/generated_tokens"] += shared
     parent.metrics(
-        {**found, **totals, "points": float(len(ended)), "points_failed": float(len(ended) - len(finished))}
+        {**found, **totals, "points": float(len(done)), "points_failed": float(len(done) - len(finished))}
     )
+    return front

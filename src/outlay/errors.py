@@ -28,12 +28,12 @@ class SpendLimitReached(GenerationError):
     """The next call would pass the limit on what a command may pay. What was answered is kept; the run can go on."""
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """A sentence that names the closest valid choice, or all of them."""
+def nearest(name: str, choices: Iterable[str], prefix: str = "") -> str:
+    """A sentence that names the closest valid choice, or all of them. prefix: what stands before it where it is written."""
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not close:  # letters swapped in a short name ("rdc") share no long block
         close = [known_name for known_name in known if sorted(known_name) == sorted(name)]
     if close:
-        return f"Did you mean '{close[0]}'?"
+        return f"Did you mean '{prefix}{close[0]}'?"
     return f"Choices: {', '.join(known)}." if known else ""

@@ -44,17 +44,20 @@ def installed(launcher: str) -> None:
         )
 
 
-def carried(folder: Path, number: int, earlier: Mapping[str, str]) -> list[str]:
+def carried(
+    folder: Path, number: int, earlier: Mapping[str, str], tags: Mapping[str, str] | None = None
+) -> list[str]:
     """Overrides that tell a point's job its folder and its sweep. A point keeps its number whichever others are left to run.
 
-    earlier: point -> the tracked run that it repeats.
+    earlier: point -> the tracked run that it repeats; tags: further ones of this point's run.
     """
     import json
 
     mine = {point: run for point, run in earlier.items() if point == str(number)}
     told = {name: os.environ[name] for name in TOLD if name in os.environ}
     told |= {name: str(Path(os.environ[name]).absolute()) for name in PLACES if name in os.environ}
-    told |= {"OUTLAY_RETRY_OF": json.dumps(mine), "OUTLAY_CWD": str(Path.cwd())}
+    told |= {"OUTLAY_RETRY_OF": json.dumps(mine), "OUTLAY_TAGS": json.dumps(dict(tags or {}))}
+    told["OUTLAY_CWD"] = str(Path.cwd())
     return [
         f"hydra.sweep.dir={_quoted(str(folder.absolute()))}",
         f"hydra.sweep.subdir='{number}'",
@@ -78,8 +81,8 @@ RAY: dict[str, dict[str, Any]] = {
 def settle(launcher: Any) -> None:
     """Start Ray, where it is the launcher, with what a sweep needs of it and the command does not say."""
     options = getattr(launcher, "ray_cfg", None)
-    if options is None:
-        return
+    if options is None or ("ray" in sys.modules and sys.modules["ray"].is_initialized()):
+        return  # not Ray; or started for an earlier round
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     from omegaconf import OmegaConf, open_dict
@@ -103,7 +106,8 @@ def settle(launcher: Any) -> None:
 def _quoted(value: str) -> str:
     """A string as Hydra's override grammar, and then OmegaConf, read it back."""
     plain = value.replace("${", "\\${")
-    return "'" + re.sub(r"(\\*)'", r"\1\1\\'", plain) + "'"
+    # Only a quote, and the backslashes right before one (the last one too), are escaped.
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda end: 2 * end[1] + ("\\'" if end[2] else ""), plain) + "'"
 
 
 def apart() -> bool:

@@ -124,7 +124,7 @@ def load_tokenizer(model: str, revision: str = "main") -> Any:
     quiet()
     folder = model_folder(model)
     try:
-        return AutoTokenizer.from_pretrained(folder, revision=revision)
+        return AutoTokenizer.from_pretrained(folder, revision=revision, local_files_only=_local(folder))
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0].rstrip(".")
         raise GenerationError(
@@ -182,7 +182,7 @@ def load_config(model: str, revision: str = "main") -> Any:
 
     folder = model_folder(model)
     try:
-        return AutoConfig.from_pretrained(folder, revision=revision)
+        return AutoConfig.from_pretrained(folder, revision=revision, local_files_only=_local(folder))
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise GenerationError(
@@ -212,7 +212,11 @@ def load_causal(model: str, revision: str, device: str, dtype: str) -> Any:
     folder = model_folder(model)
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
-            folder, revision=revision, dtype=kind, use_safetensors=True
+            folder,
+            revision=revision,
+            dtype=kind,
+            use_safetensors=True,
+            local_files_only=_local(folder),
         )
     except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
@@ -221,6 +225,25 @@ def load_causal(model: str, revision: str, device: str, dtype: str) -> Any:
         ) from error
     model_on_device: Any = loaded
     return model_on_device.to(where).eval()
+
+
+def _local(folder: str) -> bool:
+    """Whether to look on this machine alone: for a folder, and for a hub id where the hub cannot be reached."""
+    return Path(folder).is_dir() or not _hub_answers()
+
+
+@cache
+def _hub_answers() -> bool:
+    """Asked once, since the hub's own client tries for half a minute and more to reach it, file by file."""
+    from huggingface_hub import constants, get_session, is_offline_mode
+
+    if is_offline_mode():
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception:  # of the network, or of a certificate
+        return False
+    return True
 
 
 def quiet() -> None:

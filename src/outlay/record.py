@@ -1,6 +1,8 @@
 """What a sweep leaves on disk, so that it can go on where it was killed: its plan, and how each point ended.
 
-<sweep>/plan.jsonl          a line for the sweep, then one for each point: number, overrides, hash, settings
+<sweep>/plan.jsonl          a line for the sweep, then one for each point: number, overrides, hash, settings; grows by
+                            each round of a tuned sweep
+<sweep>/study.db            of a tuned sweep: its study; see `tune.py`
 <sweep>/<number>/ended.json how the point ended; written last, so a point without it has not ended
 <sweep>/earlier/            the folders of points that failed or were killed, before they were run again
 """
@@ -57,12 +59,12 @@ class Plan:
 
 
 def planned(
-    overrides: Sequence[Sequence[str]], configs: Sequence[Mapping[str, Any]]
+    overrides: Sequence[Sequence[str]], configs: Sequence[Mapping[str, Any]], start: int = 0
 ) -> tuple[PlanPoint, ...]:
-    """The points of a plan from their overrides and resolved configs."""
+    """The points of a plan, numbered from `start`, from their overrides and resolved configs."""
     return tuple(
         PlanPoint(number, tuple(words), config_hash(config), _settings(config))
-        for number, (words, config) in enumerate(zip(overrides, configs, strict=True))
+        for number, (words, config) in enumerate(zip(overrides, configs, strict=True), start)
     )
 
 

@@ -7,7 +7,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from outlay.agent.scorer import WithScorer
 from outlay.cache import cache_dir
 from outlay.context.stage import Sent, Stage
 from outlay.data import Example
-from outlay.errors import DataError, OutlayError, SpendLimitReached
+from outlay.errors import ConfigError, DataError, OutlayError, SpendLimitReached
 from outlay.generate import FRESH, Earlier, Message, Prompt, Tally
 from outlay.generate.prompting import Prompting
 from outlay.generate.spend import Spend
@@ -28,7 +29,7 @@ from outlay.generate.store import Store
 from outlay.progress import Progress
 from outlay.routers import Setting
 from outlay.routers.embedding import remembered
-from outlay.schema import Parts, component
+from outlay.schema import Parts, choices, component, judged_on_fitted
 from outlay.score.correct import grader
 from outlay.score.match import is_exact, parse
 from outlay.sweep import config_hash, flat
@@ -150,21 +151,87 @@ def run_point(
 
 
 def run_name(parts: Parts) -> str:
-    """What a person calls a run: rcd · 256 · smollm2 · fixed to vote · notes. What differs most stands first."""
+    """What a person calls a run: rcd · 256 · smollm2 · fixed to vote · notes. What differs most stands first.
+
+    A choice is followed by its options that are not as usual, where they are short: lab small, vote max_attempts=3.
+    """
+    retry, router, tiers = parts.retry, parts.router, parts.generator.tiers
     words = []
     if parts.dataset.has_document:
-        words += [parts.selector.name] + (
-            [] if parts.selector.name in ("none", "full") else [parts.budget.label]
-        )
-    words.append(parts.generator.name)
-    if parts.retry.name != "none":
-        words.append(
-            f"{parts.retry.name} to {parts.retry.stop}" if hasattr(parts.retry, "stop") else parts.retry.name
-        )
-    if parts.router.name != "static":
-        words.append(parts.router.name)
-    words.append(parts.dataset.name)
-    return " · ".join(words)
+        words.append(_said("selector", parts.selector))
+        if parts.selector.name not in ("none", "full"):
+            label, unusual = parts.budget.label, _nearest("budget", parts.budget)[1]
+            words.append(label + _options([one for one in unusual if str(one[1]) not in label]))
+            words += [_said(group, getattr(parts, group)) for group in ("unitizer", "embedder")]
+    single = router.name != "static" or len(tiers) == 1
+    words.append(parts.generator.name + ("" if single else f" {router.tier or tiers[0].name}"))
+    stop = f" to {retry.stop}" if hasattr(retry, "stop") else ""
+    words += [_said("retry", retry, stop), *(_said(one, getattr(parts, one)) for one in ("router", "probe"))]
+    words += [_said("prompt", parts.prompt), _said("metrics", parts.metrics), _said("dataset", parts.dataset)]
+    words.append(f"seed {parts.settings.seed}" if parts.settings.seed else "")
+    return " · ".join(word for word in words if word)
+
+
+USUAL = {
+    "unitizer": "sentence",
+    "embedder": "tfidf",
+    "retry": "none",
+    "router": "static",
+    "probe": "none",
+    "prompt": "auto",
+    "metrics": "auto",
+}
+"""Choices that a name leaves out."""
+UNSAID = {
+    *("path", "limit", "fit_limit", "count", "on_bad_row", "columns"),  # of the whole sweep
+    *("seed", "tier", "tiers", "stop", "tokens", "fraction"),  # in the name without their option
+}
+"""Options that a name does not repeat."""
+SHORT = 20
+"""Characters of a value that a name still shows."""
+
+
+def _said(group: str, part: Any, more: str = "") -> str:
+    """The choice with what is unusual in it; nothing of a usual one."""
+    choice, unusual = _nearest(group, part)
+    return "" if choice == USUAL.get(group) and not unusual else f"{choice}{more}{_options(unusual)}"
+
+
+def _options(unusual: Sequence[tuple[str, Any]]) -> str:
+    return "".join(f" {name}={value}" for name, value in unusual if len(str(value)) <= SHORT)
+
+
+def _nearest(group: str, part: Any) -> tuple[str, list[tuple[str, Any]]]:
+    """The named choice that a component has most in common with, and its options that differ from that one's."""
+    own = _flat(part)
+    alike = [
+        (choice, [(name, value) for name, value in own.items() if known.get(name, value) != value])
+        for choice, kind, known in _defaults(group)
+        if kind is type(part)
+    ]
+    return min(alike, key=lambda one: len(one[1]), default=(str(getattr(part, "name", group)), []))
+
+
+def _flat(part: Any) -> dict[str, Any]:
+    """Its options by name, those within an option too."""
+    found: dict[str, Any] = {}
+    for name in (one.name for one in fields(part) if one.init and one.name not in UNSAID):
+        value = getattr(part, name)
+        found |= {f"{name}.{k}": x for k, x in _flat(value).items()} if is_dataclass(value) else {name: value}
+    return found
+
+
+@cache
+def _defaults(group: str) -> list[tuple[str, type, dict[str, Any]]]:
+    """Each choice with its class and its default options; those that need options are left out."""
+    found = []
+    for choice in choices(group):
+        try:
+            usual = component(group, choice)
+        except ConfigError:
+            continue
+        found.append((choice, type(usual), _flat(usual)))
+    return found
 
 
 def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], account: str = "") -> Finished:
@@ -181,6 +248,9 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
     line_rows: list[Mapping[str, Any]] = []
     shown: list[Shown] = []
     checks: Counter[Any] = Counter()
+    refused: list[
+        int
+    ] = []  # tokens of the calls that the budget did not allow, of queries without an attempt
     digest = Digest()
     oracle = False
     store = Store(cache_dir() / "completions.sqlite")
@@ -215,6 +285,7 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
                 )
                 lines = scored(ledger.lines, grader(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
+                refused += [one.refused for one in outcomes if one.refused and not one.trace.attempts]
                 oracle = oracle or ledger.oracle or (stage is not None and stage.selector.oracle)
                 checks.update(verification.counts(lines))
                 line_rows += [line_numbers(line) for line in lines]
@@ -236,8 +307,9 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
         **fitted,
         **run_metrics(rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed),
         **verification.metrics(checks),
+        **_over_budget([row["tokens"] for row in rows], parts),
     }
-    warnings = tuple(getattr(policy, "warnings", ()))
+    warnings = (*getattr(policy, "warnings", ()), *_budget_warnings(metrics, refused, len(rows), parts))
     for warning in warnings:
         log.warning(warning)
     written = pq.read_table(folder / "ledger.parquet", columns=["prompt_tokens", "completion_tokens"])
@@ -262,6 +334,36 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
     (folder / "metrics.json").write_text(json.dumps(finite, indent=1, sort_keys=True) + "\n")
     log.info("%.1f s", time.perf_counter() - started)
     return Finished(metrics, oracle, warnings, data, shown[: parts.tracking.traces])
+
+
+def _over_budget(tokens: Sequence[int], parts: Parts) -> dict[str, float]:
+    """What passed the token budget all the same: failed tries and a server's own template are known by their bill only."""
+    budget = _limits(parts).tokens_per_query
+    if budget is None:
+        return {}
+    over = [one - budget for one in tokens if one > budget]
+    return {"cost/over_budget_queries": float(len(over)), "cost/over_budget_tokens": float(sum(over))}
+
+
+def _budget_warnings(
+    metrics: Mapping[str, float], refused: Sequence[int], queries: int, parts: Parts
+) -> list[str]:
+    """refused: the most tokens of the call that each query without an attempt was to make next."""
+    budget = _limits(parts).tokens_per_query
+    found = []
+    if refused:
+        found.append(
+            f"router.token_budget={budget}: {len(refused)} of {queries} queries got no attempt, and count as wrong: the "
+            f"call that was refused may take {min(refused)} tokens at least, {max(refused)} at most (prompt and replies of "
+            "full length). Raise router.token_budget, or lower budget.tokens or prompt.max_new_tokens"
+        )
+    if over := metrics.get("cost/over_budget_queries"):
+        found.append(
+            f"router.token_budget={budget}: {over:.0f} of {queries} queries passed it, by "
+            f"{metrics['cost/over_budget_tokens']:.0f} tokens in all: tries that failed and were billed, or tokens that the "
+            "server adds to a prompt, are known after the call only"
+        )
+    return found
 
 
 def _policy(parts: Parts) -> Policy:
@@ -291,6 +393,22 @@ def _embedder(parts: Parts) -> Any:
     return component("embedder", "minilm") if parts.embedder.name == "tfidf" else parts.embedder
 
 
+def _explorer(policy: Policy, parts: Parts) -> Policy | None:
+    """What a policy that learns explores with; None for one that does not.
+
+    Raises:
+        ConfigError: the queries that it is judged on would be those that it is fitted on. A router of one's own that learns,
+            and does not say so by `learns`, is found out here; the others by the schema.
+    """
+    explore = getattr(policy, "explore", None)
+    if explore is None:
+        return None
+    if parts.dataset.split != "test":
+        raise ConfigError(judged_on_fitted(f"router={parts.router.name}", parts.dataset.split))
+    found: Policy = explore()
+    return found
+
+
 def _fitted(
     policy: Policy,
     stage: Stage | None,
@@ -301,10 +419,9 @@ def _fitted(
     progress: Progress,
 ) -> tuple[Policy, dict[str, float]]:
     """The policy, fitted where it learns, and what that cost: it explores the train and tune splits, scored by gold."""
-    explore = getattr(policy, "explore", None)
-    if explore is None:
+    explorer = _explorer(policy, parts)
+    if explorer is None:
         return _grown(policy, parts), {}
-    explorer = explore()
     key = _asking(parts, explorer)
     if key not in _explored:  # routers that learn from the same samples share them within a process
         if len(_explored) >= EXPLORED:
@@ -322,7 +439,7 @@ def _fitted(
 def _asking(parts: Parts, policy: Policy) -> str:
     """What decides which requests a policy makes first: points that agree in it make the same ones."""
     context = [parts.dataset, parts.unitizer, parts.embedder, parts.selector, parts.retention, parts.budget]
-    agent = [parts.generator, parts.prompt, parts.metrics, parts.settings.seed, _limits(parts), policy]
+    agent = [parts.generator, parts.prompt, parts.metrics, parts.settings.seed, _exploring(parts), policy]
     return repr([*context, *agent])
 
 
@@ -352,9 +469,7 @@ def _exploration(
                 store,
                 tally,
                 _verifiers(chunk, sent, parts),
-                replace(
-                    _limits(parts), tokens_per_query=None
-                ),  # a hard limit would cut short what is learned
+                _exploring(parts),
                 parts.settings.seed,
                 part := Ledger(),
                 lambda finished, rows, tokens: progress(0, rows, tokens),
@@ -390,28 +505,26 @@ class Asks:
 
 def asking(parts: Parts) -> str:
     """Points with the same ask the same at first, and need be prepared once; "" where only the point itself knows."""
-    policy = _policy(parts)
-    explore = getattr(policy, "explore", None)
-    return _asking(parts, explore()) if explore else ""
+    explorer = _explorer(_policy(parts), parts)
+    return _asking(parts, explorer) if explorer else ""
 
 
 def asks(parts: Parts) -> Iterator[Asks]:
     """Chunk by chunk; what a fitted policy asks of the test split is not known before the fit, and is left out."""
     stage = _stage(parts)
     shots, policy = _shots(stage, parts), _policy(parts)
-    explore = getattr(policy, "explore", None)
-    data = parts.dataset
+    explorer, data = _explorer(policy, parts), parts.dataset
     splits = (
-        [replace(data, split=one, limit=data.fit_limit) for one in ("train", "tune")] if explore else [data]
+        [replace(data, split=one, limit=data.fit_limit) for one in ("train", "tune")] if explorer else [data]
     )
     for split in splits:
         for chunk, sent, tasks in _asked(split.examples([]), stage, shots, parts):
             yield Asks(
                 tasks,
-                explore() if explore else _grown(policy, parts),
+                explorer or _grown(policy, parts),
                 _verifiers(chunk, sent, parts),
-                _limits(parts),
-                fits=explore is not None,
+                _exploring(parts) if explorer else _limits(parts),
+                fits=explorer is not None,
             )
 
 
@@ -489,6 +602,11 @@ def _limits(parts: Parts) -> Limits:
         tokens_per_query=getattr(parts.router, "token_budget", None),
         reuse_probe=getattr(parts.probe, "reuse", False),
     )
+
+
+def _exploring(parts: Parts) -> Limits:
+    """While a policy learns: a hard limit would cut short what is learned from."""
+    return replace(_limits(parts), tokens_per_query=None)
 
 
 def _verifiers(

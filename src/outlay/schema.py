@@ -58,6 +58,7 @@ GROUPS = {
     "prompt": "outlay.generate.prompting.",
     "metrics": "outlay.score.",
     "tracking": "outlay.track.",
+    "tune": "outlay.tune.",
 }
 """Each group and the package that its components live in: nothing else is built from a config."""
 
@@ -85,6 +86,7 @@ class Parts:
     prompt: Any
     metrics: Any
     tracking: Any
+    tune: Any
     retention: Any  # the selector's pins
     spend_limit: Any  # the generator's
     settings: Settings
@@ -186,7 +188,7 @@ def _checked(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     for key in values:
         if key not in fields:
-            hint = nearest(str(key), fields) if fields else "It has no options."
+            hint = nearest(str(key), fields, prefix) if fields else "It has no options."
             raise ConfigError(f"unknown option '{prefix}{key}'. {hint}")
     try:
         typed = OmegaConf.structured(cls)
@@ -307,8 +309,10 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             stop == "gold" and summary,
             "retry.stop=gold: a summary is never exactly right, so it would never stop. Use retry=none",
         ),
+        *_split_combinations(parts),
         *_retry_combinations(parts, tiers),
         *_router_combinations(parts, tiers),
+        *_replay_combinations(parts),
         (
             not data.has_document and selector.name != "none",
             f"selector={selector.name} needs a document, and dataset={data.name} has none. Use selector=none",
@@ -360,6 +364,87 @@ def _combinations(parts: Parts) -> list[tuple[bool, str]]:
             "whose address is not on this machine. Use a local generator",
         ),
     ]
+
+
+def judged_on_fitted(what: str, split: str) -> str:
+    """What is said where queries would be judged by what was fitted on their gold."""
+    return (
+        f"dataset.split={split}: {what} is fitted on the gold of queries of this split, and would be judged on the same "
+        "ones. Use dataset.split=test"
+    )
+
+
+def _split_combinations(parts: Parts) -> list[tuple[bool, str]]:
+    """Nothing is judged on what it has learned from; as in `_combinations`."""
+    split, retry, shots = parts.dataset.split, parts.retry, parts.prompt.shots
+    on_train, on_both = split in ("train", "all"), split != "test"  # routers choose their thresholds on tune
+    return [
+        (
+            on_both and getattr(parts.router, "learns", False),
+            judged_on_fitted(f"router={parts.router.name}", split),
+        ),
+        (
+            on_both and getattr(retry, "asks", "") == "scorer",
+            judged_on_fitted("retry.verifier=scorer", split),
+        ),
+        (
+            on_train and hasattr(parts.selector, "fit"),
+            judged_on_fitted(f"selector={parts.selector.name}", split),
+        ),
+        (
+            on_train and shots > 0,
+            f"dataset.split={split}: prompt.shots={shots} shows worked examples of the train split with their gold, and "
+            "some of them would be asked again. Use dataset.split=test, or prompt.shots=0",
+        ),
+    ]
+
+
+def _replay_combinations(parts: Parts) -> list[tuple[bool, str]]:
+    """What a log has too few samples for, whatever they say; as in `_combinations`."""
+    log, retry, router, probe = parts.generator, parts.retry, parts.router, parts.probe
+    if not hasattr(log, "recorded") or log.missing != "error" or log.reuse:
+        return []
+    from outlay.agent.ledger import recorded
+
+    most, apart = recorded(log.path)
+    if not most:
+        return []
+    tiers = [tier.name for tier in log.tiers]
+    learns = getattr(router, "learns", False) and getattr(retry, "temperature", 0.0) > 0
+    pair = [getattr(router, end, None) or tiers[at] for end, at in (("weak", 0), ("strong", -1))]
+    explored = min(most.get(tier, 0) for tier in (pair if hasattr(router, "weak") else tiers))
+    static = router.name == "static"
+    answered = most.get(router.tier or tiers[0], 0) if static else max(most.values())
+    # Every attempt is made, of a retry that this router runs.
+    every = getattr(retry, "stop", "none") == "none" and getattr(retry, "context", "fresh") == "fresh"
+    every = (
+        every
+        and retry.name != "adaptive"
+        and (static or router.name in ("random", "ser", "ser_x", "lagrangian"))
+    )
+    probed = 0 if getattr(probe, "reuse", False) or apart else int(getattr(probe, "k", 0))
+    kept = 0 if apart else max(probed, log.probes)
+    wanted = [
+        ("probe.k", probed, answered - 1),  # one more is answered with
+        ("router.samples", getattr(router, "samples", 0) if learns else 0, explored - kept),
+        ("router.k", getattr(router, "k", 0) if router.name == "mot" else 0, most.get(pair[0], 0)),
+        ("retry.samples", getattr(retry, "samples", 0), answered),
+        *((f"retry.{one}", getattr(retry, one, 0) if every else 0, answered - kept) for one in PER_TIER),
+    ]
+    return [
+        (
+            count > max(0, here),
+            f"{name}={count}: of no query does {log.path} hold as many fresh samples"
+            f"{f' beside the {kept} of the probe' if kept and name != 'probe.k' else ''}: the most is {max(0, here)}. "
+            f"{f'Use {name}={here}' if here > 0 else 'Use probe=none' if kept else f'Lower {name}'}, "
+            "or generator.reuse=true (a sample again) or generator.missing=skip (such calls fail, and are counted)",
+        )
+        for name, count, here in wanted
+    ]
+
+
+PER_TIER = ("max_attempts", "attempts_per_tier")
+"""What retries call the attempts that they may make on a tier."""
 
 
 def _retry_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool, str]]:
@@ -445,6 +530,15 @@ def _router_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool,
             "Use router=static or router=lagrangian",
         ),
         (
+            # Shares of calls need no cost; what weighs quality against cost does.
+            getattr(router, "learns", False)
+            and hasattr(router, "cost")
+            and (not hasattr(router, "strong_share") or router.mean_cost is not None)
+            and all(_free(tier.price, router.cost) for tier in parts.generator.tiers),
+            f"router.cost={getattr(router, 'cost', None)}: every tier of generator={parts.generator.name} is free in it, "
+            f"so {name} has nothing to weigh quality against. Use router.cost=units, or name the prices",
+        ),
+        (
             getattr(router, "predictor", None) is not None and parts.probe.name == "none",
             "router.predictor foretells from a probe, and there is none. Use probe=cbe",
         ),
@@ -462,6 +556,11 @@ def _router_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool,
             f"{name}: weak and strong are the same tier, {getattr(router, 'weak', None) or tiers[0]}",
         ),
     ]
+
+
+def _free(price: Any, cost: str) -> bool:
+    """Whether a call costs nothing in what a router minimises."""
+    return cost != "tokens" and not any((price.units,) if cost == "units" else (price.input, price.output))
 
 
 def _siblings(path: str | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from outlay.errors import ConfigError
 
-TRANSPORT = ("verbose", "output_dir", "tracking", "sweep", "plan", "resume", "reuse", "fail_fast")
+TRANSPORT = ("verbose", "output_dir", "tracking", "sweep", "plan", "resume", "reuse", "fail_fast", "tune")
 """Keys that change where a run goes, not what it is."""
 
 LIMITS = ("spend_limit_usd", "spend_limit_tokens")
@@ -34,7 +34,7 @@ def points(grids: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]
             raise ConfigError(
                 f"sweep: each grid is a mapping of axes, not {grid!r}. See conf/experiment/quickstart.yaml"
             )
-        axes = {key: [_written(value) for value in _values(key, axis)] for key, axis in grid.items()}
+        axes = {key: [written(value) for value in values(key, axis)] for key, axis in grid.items()}
         # An option that other grids sweep and this one does not is not for this one: it may choose a component
         # that has no such option.
         axes.update(
@@ -72,14 +72,19 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _values(key: str, axis: Any) -> list[Any]:
-    values = list(axis) if isinstance(axis, (list, tuple)) else [axis]
-    if not values:
+def values(key: str, axis: Any) -> list[Any]:
+    """An axis as a list.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    found = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    if not found:
         raise ConfigError(f"sweep: axis {key} has no values")
-    return values
+    return found
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """A value as Hydra's override grammar reads it."""
     if value is None:
         return "null"
@@ -88,7 +93,7 @@ def _written(value: Any) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(written, value)) + "]"
     text = str(value)
     if text.replace("_", "").replace("-", "").isalnum():
         return text

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated import Simulated
 
-from outlay.agent import Action, Attempt, Stop, Verify
+from outlay.agent import Action, Attempt, Probe, Stop, Verify
 from outlay.agent.executor import Asked, Limits, Outcome, Task, Verifier, execute, scored
 from outlay.agent.ledger import Ledger, Line, Query, Trace, ledger_table, read_ledger
 from outlay.agent.retry.fixed import Fixed
@@ -421,3 +421,64 @@ def test_a_chain_of_ones_choice_can_be_shown(store: Store) -> None:
     execute([task], Shows(), Simulated(p=1), store, Tally(), {}, Limits(max_new_tokens=10), 0, ledger)
     assert seen == [FRESH, Earlier("carry", "right"), Earlier("other", "x")]
     assert [line.context for line in ledger.lines] == ["fresh", "carry", "other"]
+
+
+@dataclass(frozen=True)
+class AsksFor:
+    """Actions in turn, then a stop."""
+
+    actions: tuple[Action, ...]
+
+    def fit(self, ledger: Ledger) -> "AsksFor":
+        return self
+
+    def next(self, trace: Trace) -> Action:
+        made = len(trace.lines)
+        return self.actions[made] if made < len(self.actions) else Stop(trace.vote(), solved=True)
+
+
+@pytest.mark.parametrize("action", [Attempt("smal", 0.7), Probe("smal", 2, 0.7), Verify("check", 1, "smal")])
+def test_an_unknown_tier_is_named_before_its_call_is_paid_for(store: Store, action: Action) -> None:
+    first = () if not isinstance(action, Verify) else (Attempt("small", 0.7),)
+    generator, ledger = Simulated(), Ledger()
+    with pytest.raises(ConfigError, match=r"tier 'smal'.*Did you mean 'small'"):
+        execute(
+            tasks(3),
+            AsksFor((*first, action)),
+            generator,
+            store,
+            Tally(),
+            {"check": Asked(lambda trace, line: Prompt((("user", "?"),)), lambda reply: 1.0)},
+            Limits(max_new_tokens=10),
+            0,
+            ledger,
+        )
+    assert len(generator.asked) == 3 * len(first) == len(ledger.lines)
+
+
+def test_a_call_that_the_budget_did_not_allow_is_known_by_its_size(store: Store) -> None:
+    """Prompts of 37 characters, replies of up to 10."""
+    prompt = Simulated().count([Simulated().render(tasks(1)[0].prompt(FRESH, 0), "small")], "small")[0]
+    least = prompt + 10
+    outcomes, ledger, _ = run(store, NoRetry(), n=3, tokens_per_query=least - 1)
+    assert [one.refused for one in outcomes] == [least] * 3 and not ledger.lines
+    outcomes, _, _ = run(store, NoRetry(), n=3, tokens_per_query=least)
+    assert [one.refused for one in outcomes] == [None] * 3 and all(one.trace.attempts for one in outcomes)
+
+
+class Flaky(Simulated):
+    """Each call is tried once before, in vain, and billed for it; the server's template adds five tokens."""
+
+    def _one(self, request: Request) -> Completion:
+        made = super()._one(request)
+        failed = (Failure("cut off", made.prompt_tokens + 5, 4),)
+        return replace(made, prompt_tokens=made.prompt_tokens + 5, failures=failed)
+
+
+def test_what_only_the_bill_shows_may_pass_a_budget_and_ends_the_query(store: Store) -> None:
+    retry = Fixed(stop="none", max_attempts=5)
+    outcomes, ledger, _ = run(store, retry, n=8, generator=Flaky(), tokens_per_query=70)
+    assert sum(one.trace.tokens for one in outcomes) == ledger.tokens
+    for one in outcomes:
+        assert one.trace.tokens > 70 and len(one.trace.attempts) == 1  # passed by the first call; no second
+        assert one.refused is not None

@@ -10,17 +10,20 @@ import pytest
 from simulated import Simulated
 
 from outlay.agent import Attempt, Stop, Verify, verifiers
-from outlay.agent.executor import Asked, Limits, Task, execute, scored
+from outlay.agent.executor import Asked, Limits, Task, Verifier, execute, scored
 from outlay.agent.ledger import Ledger, Line, Query, Trace
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.scorer import WithScorer, fit_scorer
-from outlay.agent.verifiers import content_words, gold, grounded
+from outlay.agent.verifiers import content_words, grounded
 from outlay.app import _checked, _compose
+from outlay.data import Example
 from outlay.errors import ConfigError, DataError, GenerationError
 from outlay.generate import Completion, Earlier, Prompt, Request, Tally
 from outlay.generate.store import Store
 from outlay.inflation.probes.none import NoProbe
+from outlay.routers.oracle import OraclePolicy
 from outlay.routers.static import StaticPolicy
+from outlay.runner import _verifiers
 from outlay.score.statistics import auroc, clopper_pearson
 from outlay.score.verification import counts, metrics, rates
 
@@ -42,11 +45,14 @@ def trace(*answers: str | None, probe: int = 0) -> Trace:
 
 
 def test_gold_is_marked_as_an_oracle_and_the_others_are_not() -> None:
-    verifier = gold({"q": ["12"]}, "number")
-    assert verifier.oracle
+    parts = _checked(_compose(["dataset=arithmetic"]))
+    known = _verifiers([Example("q", question="7 + 5", references=("12",))], [()], parts)
+    verifier = known["gold"]
+    assert isinstance(verifier, Verifier)
     said = [verifier.check(trace(), line(text, text or None)) for text in ("12", "13", "")]
     assert said == [1, 0, 0]
-    assert not any(one.oracle for one in (verifiers.agreement(), verifiers.parsed(), verifiers.logprob()))
+    oracles = [name for name, one in known.items() if isinstance(one, Verifier) and one.oracle]
+    assert oracles == ["gold"]
 
 
 def test_grounded_counts_the_content_words_of_the_context_that_was_sent() -> None:
@@ -128,7 +134,7 @@ def solve(
         Judged(p=p, tier_names=("small", "large")),
         Store(tmp_path / "store.sqlite"),
         Tally(),
-        {"gold": gold({f"q{at}": ["right"] for at in range(n)}, "span"), **known},
+        {"gold": Verifier(lambda _, one: float(one.answer == "right"), oracle=True), **known},
         Limits(max_new_tokens=10),
         0,
         ledger,
@@ -283,6 +289,8 @@ def test_a_policy_that_stops_by_the_scorer_explores_all_attempts_then_verifies()
     fitted = policy.fit(ledger)
     assert all(key.startswith("train") for key in fitted.scorer.fitted_on)  # type: ignore[union-attr]
     assert fitted.next(replace(one, lines=one.lines[:1])) == Verify("scorer", 1)
+    told = replace(policy, policy=OraclePolicy(("small",), 2, 0.0, ("what it says of itself",)))
+    assert told.warnings == ("what it says of itself",) and policy.warnings == ()
     check = fitted.verifiers["scorer"]
     assert not check.oracle and 0 < check.check(one, one.lines[0]) < 1  # type: ignore[union-attr]
 

@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 from faulty import FAULTS, NAMES, SILENT, Faulty, at_random, draw, serving
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlay.agent import Attempt, Stop
 from outlay.agent.executor import Limits, Task, execute
 from outlay.agent.ledger import Ledger, Query, Trace
+from outlay.app import main
 from outlay.errors import ConfigError, GenerationError
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tally
 from outlay.generate.openai import OpenAI, _retry_after, _shares, is_loopback
 from outlay.generate.spend import UNLIMITED
 from outlay.generate.store import Store, complete
+from outlay.schema import component
 
 PRICE = Price(input=2.0, cached=0.5, output=8.0, units=1.0)
 
@@ -146,7 +148,9 @@ def test_each_fault_has_its_name_and_its_bill(fault: str, n: int) -> None:
     assert billed(rows) == tuple(sum(column) for column in zip(*server.bills, strict=True))
 
 
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "repeat"])  # that leaves one to keep
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault not in ("repeat", "no_usage")]
+)  # the first leaves one to keep, the second ends the run
 def test_a_call_that_fails_every_time_is_an_error_with_a_line_a_try(fault: str, store: Store) -> None:
     with serving(Faulty(lambda prompt, tried: fault)) as server:
         outcomes, ledger = run(client(server, max_tries=3, timeout_s=0.2), store, 1)
@@ -171,6 +175,7 @@ def test_whatever_order_faults_come_in_the_lines_are_the_bill(
     def plan(prompt: str, tried: int) -> str:
         return faults[tried] if tried < len(faults) else ""
 
+    assume(faults.count("no_usage") < 2)  # the second ends the run
     with serving(Faulty(plan, cached=cached)) as server:
         rows = answers(
             client(server, n_per_call=n_per_call), [request("why?", sample) for sample in range(n)]
@@ -213,6 +218,32 @@ def test_usage_that_is_missing_is_counted_where_the_tokenizer_is_known() -> None
     assert not any(row.error or row.failures for row in rows)
     assert rows[0].prompt_tokens == generator.count([asked[0].text], "m")[0]
     assert [row.completion_tokens for row in rows] == generator.count([row.text for row in rows], "m")
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_server_that_never_states_usage_is_not_paid_again_and_again(concurrency: int, store: Store) -> None:
+    with serving(Faulty(lambda prompt, tried: "no_usage")) as server:
+        generator = client(server, concurrency=concurrency)
+        with pytest.raises(GenerationError, match=r"do not state their usage.*generator\.tokenizer"):
+            run(generator, store, 20, n=2)
+        assert len(server.bodies) <= 1 + concurrency  # those in flight come in
+
+
+def test_one_answer_without_usage_among_others_is_asked_for_again() -> None:
+    with serving(Faulty(lambda prompt, tried: "" if "fine" in prompt or tried > 2 else "no_usage")) as server:
+        fine, late = answers(client(server, concurrency=1), [request("fine"), request("late")])
+    assert not fine.error and not late.error and len(late.failures) == 3
+
+
+def test_equal_calls_have_equal_seeds_and_samples_seeds_that_follow_each_other() -> None:
+    with serving(Faulty(lambda prompt, tried: "")) as server:
+        for samples in ((0, 1, 2), (0, 1, 2), (1, 2)):
+            answers(client(server), [request("why?", sample) for sample in samples])
+        answers(client(server), [replace(request("why?"), seed=1)])
+        answers(client(server, send_seed=False), [request("why?")])
+    first, again, rest, other, without = (body.get("seed") for body in server.bodies)
+    assert first == again == rest - 1 != other and without is None
+    assert 0 <= first < 2**31 - 1
 
 
 def test_a_completions_server_gets_token_ids_of_the_template_and_the_prefill() -> None:
@@ -309,7 +340,9 @@ def test_a_prompt_that_is_refused_is_an_error_of_its_own() -> None:
 
 def test_tiktoken_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tiktoken", None)
-    with pytest.raises(GenerationError, match=r"pip install tiktoken, or set generator\.tokenizer=null"):
+    with pytest.raises(
+        GenerationError, match=r"pip install 'outlay\[tokens\]', or set generator\.tokenizer=null"
+    ):
         OpenAI(tokenizer="tiktoken:o200k_base").count(["text"], "gpt-4o-mini")
 
 
@@ -324,12 +357,73 @@ def test_what_is_in_flight_is_kept_when_another_call_ends_the_run(store: Store) 
         assert len(store) >= 2 and len(server.bills) == len(store)
 
 
-def test_no_server_says_where_it_was_looked_for() -> None:
-    generator = OpenAI(model="m", base_url="http://127.0.0.1:9/v1", price=PRICE, max_tries=2, backoff_s=0.001)
+def test_a_server_that_was_never_there_is_told_at_the_first_call() -> None:
+    """Without a second try: the waits between twelve would be hours."""
+    generator = OpenAI(
+        model="m", base_url="http://127.0.0.1:9/v1", price=PRICE, max_tries=12, backoff_s=1e3, max_wait_s=1e3
+    )
     with pytest.raises(
-        GenerationError, match=r"base_url=http://127\.0\.0\.1:9/v1: connection refused, 2 times"
+        GenerationError,
+        match=r"base_url=http://127\.0\.0\.1:9/v1: no server answers there \(connection refused\)\. "
+        r"Start one \(vllm serve m --port 9\), or set generator\.base_url",
     ):
+        answers(generator, [request(word) for word in ("a", "b", "c")])
+
+
+def test_a_host_that_is_not_known_is_told_at_the_first_call() -> None:
+    generator = OpenAI(model="m", base_url="http://no-such.invalid/v1", key_env=None, backoff_s=1e3)
+    with pytest.raises(GenerationError, match=r"no-such\.invalid/v1: no server answers there \(.+\)\. Check"):
         answers(generator, [request("why?")])
+
+
+def test_a_server_that_breaks_after_it_has_answered_is_tried_again() -> None:
+    with serving(Faulty(lambda prompt, tried: "")) as server:
+        generator = client(server, max_tries=3)
+        answers(generator, [request("a")])
+    with pytest.raises(GenerationError, match=r"connection refused, 3 times.*what was answered is kept"):
+        answers(generator, [request("b")])
+
+
+def test_without_its_server_a_tokenizer_that_cannot_be_fetched_is_no_riddle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("outlay.models._hub_answers", lambda: False)
+    generator = component(
+        "generator", "qwen2_5_7b", base_url="http://127.0.0.1:9/v1", tokenizer="no/such-one"
+    )
+    with pytest.raises(GenerationError) as caught:
+        generator.count([request("why?").text], generator.name)
+    for part in (
+        "127.0.0.1:9",
+        "vllm serve",
+        "generator.base_url",
+        "generator.tokenizer=no/such-one",
+        "null",
+    ):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with serving(Faulty(lambda prompt, tried: "")) as server:
+        generator = replace(generator, base_url=server.url)
+        with pytest.raises(GenerationError, match=r"^generator\.tokenizer=no/such-one: .*tokenizer\.json"):
+            generator.count([request("why?").text], generator.name)
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_not_file_by_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from huggingface_hub import constants
+
+    from outlay import models
+
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with serving(Faulty(lambda prompt, tried: "")) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        assert models._hub_answers.__wrapped__()  # an error is an answer
+    assert not models._hub_answers.__wrapped__()  # it is gone
+    monkeypatch.setattr(models, "_hub_answers", lambda: False)
+    assert models._local("no/such-one") and models._local(".")
 
 
 def test_closing_the_iterator_cancels_what_is_in_flight() -> None:
@@ -374,13 +468,28 @@ def test_a_loopback_server_needs_no_key_and_another_does(monkeypatch: pytest.Mon
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with serving(Faulty(lambda prompt, tried: "")) as server:
         assert answers(client(server), [request("why?")])[0].text
-    with pytest.raises(GenerationError, match=r"export OPENAI_API_KEY=…"):
+    with pytest.raises(ConfigError, match=r"export OPENAI_API_KEY=…"):
         answers(OpenAI(), [request("why?")])
+
+
+@pytest.mark.parametrize("generator", ["gpt_4o_mini", "ladder"])
+def test_a_key_that_is_missing_is_refused_with_the_config(
+    generator: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        sys, "argv", ["outlay", f"generator={generator}", "dataset=arithmetic", "selector=none"]
+    )
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2 and "export OPENAI_API_KEY=…" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_key_that_was_copied_with_an_ellipsis_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abc…xyz")
-    with pytest.raises(GenerationError, match="OPENAI_API_KEY holds characters") as caught:
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY holds characters") as caught:
         answers(OpenAI(), [request("why?")])
     assert "abc" not in str(caught.value)
 

@@ -1,6 +1,8 @@
 """A replay serves each recorded sample at most once, the same to every policy, at what it cost then."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from outlay.agent.ledger import Line, ledger_table, read_ledger
 from outlay.app import _checked, _compose
 from outlay.errors import ConfigError, GenerationError
-from outlay.generate import Completion, Earlier, Prompt, Request, Sampling
+from outlay.generate import Completion, Earlier, Failure, Prompt, Request, Sampling
 from outlay.generate.replay import Replay
 from outlay.generate.spend import UNLIMITED
 from outlay.runner import _run
@@ -51,8 +53,9 @@ def ask(
     shows: str = "fresh",
     seed: int = 0,
     heat: float = 0.7,
+    step: int = 0,
 ) -> Completion:
-    text = generator.render(Prompt((("user", "?"),), example_id="q", shows=shows), "big")
+    text = generator.render(Prompt((("user", "?"),), example_id="q", shows=shows, step=step), "big")
     request = Request("big", text, Sampling(heat, 8), stream, sample, seed)
     (((_, found),),) = list(generator.generate([request], UNLIMITED))
     return found
@@ -127,6 +130,30 @@ def test_a_missing_sample_says_which_or_fails_and_is_counted(tmp_path: Path) -> 
     assert ask(replay(path, reuse=True), 7).text == "only"
 
 
+def test_a_sample_answers_the_context_that_it_was_given(tmp_path: Path) -> None:
+    path = ledger(
+        tmp_path,
+        [
+            line(0, "on little", score=0.0),
+            line(1, "", finish_reason="retried", error="busy", attempt=0, step=1),
+            line(2, "on more", step=1, prompt_tokens=20, score=1.0),
+            line(3, "on more again", step=1, sample=1, prompt_tokens=0),
+        ],
+    )
+    generator = replay(path, order="recorded", probes=1)
+    more = ask(generator, 0, step=1)
+    assert (more.text, more.prompt_tokens, [one.error for one in more.failures]) == ("on more", 20, ["busy"])
+    assert ask(generator, 1, step=1).prompt_tokens == 20
+    little = ask(replay(path), 0)
+    assert (little.text, little.prompt_tokens, little.failures) == ("on little", 10, ())
+    recorded = replay(path, order="recorded").recorded
+    assert [recorded(line(0, "", step=step), 0) for step in (0, 1)] == [0.0, 1.0]
+    with pytest.raises(
+        GenerationError, match=r"a fresh sample on the context of step 2 number 1 .* 0 recorded"
+    ):
+        ask(generator, 0, step=2)
+
+
 def test_samples_may_be_held_to_their_temperature(tmp_path: Path) -> None:
     path = ledger(tmp_path, [line(0, "cold", temperature=0.0), line(1, "hot", temperature=1.0)])
     generator = replay(path, match_temperature=True)
@@ -150,13 +177,14 @@ def test_failures_and_failed_calls_are_served_as_such(tmp_path: Path) -> None:
     path = ledger(
         tmp_path,
         [
-            line(0, "", finish_reason="retried", error="busy", prompt_tokens=4, attempt=0),
+            line(0, "", finish_reason="retried", error="busy", prompt_tokens=4, cached_tokens=3, attempt=0),
             line(1, "fine"),
             line(2, "", finish_reason="error", error="gone", sample=1, prompt_tokens=0),
         ],
     )
     fine, gone = (ask(replay(path, order="recorded"), at) for at in range(2))
-    assert fine.text == "fine" and [(one.error, one.prompt_tokens) for one in fine.failures] == [("busy", 4)]
+    assert fine.text == "fine"
+    assert fine.failures == (Failure("busy", prompt_tokens=4, completion_tokens=5, cached_tokens=3),)
     assert gone.error == "gone" and gone.prompt_tokens == 0
 
 
@@ -187,14 +215,14 @@ def test_a_reflection_that_the_log_does_not_hold_costs_nothing(tmp_path: Path) -
 # --- whole runs
 
 
-def log(folder: Path, samples: int = 6, flags: bool = True) -> list[str]:
-    """Overrides that replay 12 queries whose replies are numbers; the log's flag is its own."""
+def log(folder: Path, samples: int = 6, flags: bool = True, short: int = 0) -> list[str]:
+    """Overrides that replay 12 queries whose replies are numbers; the log's flag is its own. short: of the last's samples."""
     lines, queries = [], []
     for query in range(12):
         queries.append(
             {"id": f"q{query}", "question": f"What is {query} + 1?", "references": [str(query + 1)]}
         )
-        for at in range(samples):
+        for at in range(samples - short * (query == 11)):
             right = (query + at) % 3 == 0
             text = f"It is {query + 1 if right else 100 + at}. Sample {at}, said to be {'right' if at % 2 else 'wrong'}."
             said = float(at % 2) if flags else None
@@ -268,11 +296,11 @@ def test_a_runs_own_ledger_replays_to_the_same_bill_and_answers(tmp_path: Path, 
 
 
 def test_what_is_missing_fails_its_query_and_is_counted(tmp_path: Path, own_cache: Path) -> None:
-    words = [*log(tmp_path, samples=2), "retry=fixed", "retry.stop=none", "retry.max_attempts=3"]
-    with pytest.raises(GenerationError, match="example q0, tier big"):
+    words = [*log(tmp_path, samples=3, short=1), "retry=fixed", "retry.stop=none", "retry.max_attempts=3"]
+    with pytest.raises(GenerationError, match="example q11, tier big"):
         run(tmp_path / "a", *words)
     metrics = run(tmp_path / "b", *words, "generator.missing=skip")
-    assert metrics["data/failed_calls"] == 12 and metrics["data/examples"] == 12
+    assert metrics["data/failed_calls"] == 1 and metrics["data/examples"] == 12
     with pytest.raises(GenerationError, match=r"example q0 is not in it.*dataset=recorded"):
         other = ledger(tmp_path, [line(0, "x", example_id="another")], "other.parquet")
         run(tmp_path / "c", *log(tmp_path), f"generator.path='{other}'")
@@ -310,6 +338,22 @@ def test_a_config_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
         _checked(_compose([*words, f"generator.path='{tmp_path / 'other.parquet'}'"]))
 
 
+def test_every_tier_without_a_price_is_named_with_what_it_lacks_as_an_option_that_can_be_given(
+    tmp_path: Path,
+) -> None:
+    words = log(tmp_path)
+    words.remove("generator.price={input:1,output:2,units:3}")
+    names = ["mine", "a model (v2): big", "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4o"]
+    path = ledger(tmp_path, [line(0, "x", tier=name) for name in names])
+    with pytest.raises(ConfigError, match=re.escape(f"tiers {', '.join(names[:3])} are not known")) as caught:
+        _checked(_compose(words))
+    given = shlex.split(str(caught.value).partition("Say ")[2])[0].rstrip(",")
+    assert given.startswith("generator.prices={mine:{input:…,output:…,units:…},")
+    assert given.endswith(":{input:…,output:…}}")  # the table has units of this one
+    parts = _checked(_compose([*words, given.replace("…", "2"), f"generator.path='{path}'"]))
+    assert [tier.price.input for tier in parts.generator.tiers[:3]] == [2, 2, 2]
+
+
 def test_prices_are_the_tiers_own_then_all_tiers_then_the_tables(tmp_path: Path) -> None:
     names = ("big", "small", "gpt-4o-mini/bm25")
     path = ledger(tmp_path, [line(0, "x", tier=name) for name in names])
@@ -328,4 +372,4 @@ def test_prices_are_the_tiers_own_then_all_tiers_then_the_tables(tmp_path: Path)
 
 def test_a_prompt_is_named_not_rendered() -> None:
     shown = Prompt((("user", Earlier().chain or "secret"),), example_id="q", shows="carry")
-    assert json.loads(Replay().render(shown, "big")) == {"replay": "q", "shows": "carry"}
+    assert json.loads(Replay().render(shown, "big")) == {"replay": "q", "shows": "carry", "step": 0}

@@ -7,7 +7,10 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -69,11 +72,69 @@ def test_the_rows_of_a_job_that_was_killed_are_taken_over_at_once(tmp_path: Path
 
 def test_a_claim_from_another_machine_stands_until_its_lease_ends(tmp_path: Path) -> None:
     key = "ab" * 32
-    ours, theirs = Store(tmp_path / "s.sqlite"), Store(tmp_path / "s.sqlite")
-    theirs.owner = "elsewhere:1:2.0"
-    assert theirs.claim([key]) == [key] and ours.claim([key]) == []
-    ours._db.execute("UPDATE claims SET until=?", (time.time() - 1,))
-    assert ours.claim([key]) == [key]
+    store = Store(tmp_path / "s.sqlite")
+    claim = (bytes.fromhex(key), "elsewhere:1:2.0#a", time.time() + 60)
+    store._db.execute("INSERT INTO claims VALUES (?,?,?)", claim)
+    with store.claiming([key]) as mine:
+        assert mine == []
+    store._db.execute("UPDATE claims SET until=?", (time.time() - 1,))
+    with store.claiming([key]) as mine:
+        assert mine == [key]
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+def test_a_process_keeps_out_of_its_own_way(stores: int, tmp_path: Path) -> None:
+    """Two who claim, of one process: on a store of their own each, or on the same."""
+    keys = [f"{at:064x}" for at in range(6)]
+    first = Store(tmp_path / "s.sqlite")
+    second = Store(tmp_path / "s.sqlite") if stores == 2 else first
+
+    def claims() -> set[str]:
+        return {key.hex() for (key,) in first._db.execute("SELECT key FROM claims")}
+
+    with first.claiming(keys[:4]) as one:
+        assert one == keys[:4]
+        with second.claiming(keys) as other:
+            assert other == keys[4:]
+            second.put([(keys[4], "m", Completion("x", 1, 1, "stop")), (keys[0], "m", BROKEN)])
+            assert claims() == {*keys[:4], keys[5]}  # an error ends no claim
+        assert claims() == set(keys[:4])  # who ends gives up its own alone
+    assert claims() == set()
+
+
+BROKEN = Completion("", 0, 0, "error", error="hung up")
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+def test_threads_that_want_the_same_rows_pay_for_each_once(stores: int, tmp_path: Path) -> None:
+    from simulated import Simulated
+
+    generator = Slow(Simulated(batch=3))
+    rows = [Request("small", f"prompt {at}", Sampling(0.7, 5), "attempt", 0, 0) for at in range(30)]
+    opened = [Store(tmp_path / "s.sqlite") for _ in range(stores)]
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [
+            pool.submit(complete, rows[first:] + rows[:first], generator, opened[at % stores], Tally())
+            for at, first in enumerate((0, 10, 20))
+        ]
+        found = [job.result(timeout=60) for job in jobs]
+    assert sorted(one.text for one in generator.asked) == sorted(one.text for one in rows)
+    assert found[0] == found[1][20:] + found[1][:20] == found[2][10:] + found[2][:10]
+
+
+class Slow:
+    """A generator whose batches take a while, so that its callers overlap; asked: the rows that it was asked for."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def generate(self, requests: Any, spend: Any) -> Iterator[Any]:
+        for batch in self.inner.generate(requests, spend):
+            time.sleep(0.02)
+            yield batch
 
 
 def test_an_error_gives_the_claims_up(tmp_path: Path) -> None:

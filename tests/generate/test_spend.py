@@ -10,8 +10,10 @@ from faulty import SILENT, Faulty, at_random, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlay.data.chains import Chains
 from outlay.errors import SpendLimitReached
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tally, Tier
+from outlay.generate.lab import Lab
 from outlay.generate.openai import OpenAI
 from outlay.generate.spend import Spend, SpendLimit, Ticket
 from outlay.generate.store import Store, complete
@@ -100,6 +102,30 @@ def test_reservations_in_flight_do_not_end_a_run_that_has_the_means(store: Store
         run(server, other, SpendLimit(spend_limit_tokens=bill + reserved))
         assert len(other) == 60 and other.spent("sweep")[0] == server.tokens == bill
     other.close()
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_local_batch_that_does_not_fit_is_made_smaller(samples: int, store: Store) -> None:
+    """The batch of all would reserve twice the limit; what fits of it is answered, to within one row."""
+    new = 24
+    lab = Lab(["small"])
+    questions = [one.question for one in Chains(split="all", count=40, seed=3).examples()]
+    rows = [
+        Request("small", text, Sampling(0.7, new), "attempt", k, 0)
+        for text in questions
+        for k in range(samples)
+    ]
+    most = sum(lab.count(questions, "small")) + len(rows) * new
+    spend = Spend(SpendLimit(spend_limit_tokens=most // 2), lab.tiers, store, "sweep")
+    with pytest.raises(SpendLimitReached):
+        complete(rows, lab, store, Tally(), spend=spend)
+    left = most // 2 - store.spent("sweep")[0]
+    assert 0 <= left < max(lab.count(questions, "small")) + new
+    kept = len(store)
+    assert kept > len(rows) // 3
+    enough = Spend(SpendLimit(spend_limit_tokens=2 * most), lab.tiers, store, "sweep")
+    done = complete(rows, lab, store, tally := Tally(), spend=enough)
+    assert tally.hits == kept and not any(row.error for row in done)
 
 
 def test_a_bill_that_nobody_knows_stays_set_aside(store: Store) -> None:

@@ -1,5 +1,6 @@
 """vLLM on the embedded model: seeds, samples, bills and cache hits, offline and served; nothing outlives its users."""
 
+import json
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from outlay.errors import ConfigError, GenerationError, SpendLimitReached
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tally
 from outlay.generate import vllm as offline
 from outlay.generate import vllm_server as server
+from outlay.generate.openai import OpenAI, call_seed
 from outlay.generate.spend import UNLIMITED, Spend, SpendLimit
 from outlay.generate.store import Store
 from outlay.generate.vllm import Vllm, served, stop
@@ -73,13 +75,13 @@ def test_a_call_is_a_run_of_samples_whose_seeds_follow_each_other(wanted: set[in
         assert heat or len(call) == 1  # vLLM allows no second sample at temperature 0
         for i, at in enumerate(call):
             assert requests[at] == replace(first, sample=first.sample + i)
-            assert offline.call_seed(requests[at]) == offline.call_seed(first) + i < 2**63
+            assert call_seed(requests[at]) == call_seed(first) + i < 2**63
 
 
 @pytest.mark.parametrize("other", [{"text": "b"}, {"stream": "attempt"}, {"seed": 1}])
 def test_what_makes_another_draw_makes_another_seed(other: dict[str, object]) -> None:
     one = Request("t", "a", WARM, "probe", 0, 0)
-    assert offline.call_seed(one) != offline.call_seed(replace(one, **other))  # type: ignore[arg-type]
+    assert call_seed(one) != call_seed(replace(one, **other))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -378,6 +380,70 @@ def test_jobs_share_a_server_which_ends_with_its_last_user(owner: subprocess.Pop
     assert texts(answer(rows("Name an animal.", 3), SERVED)) == texts(three)  # this process uses it
     server.leave()
     assert server._group(one.process) == [] and server.running() == []
+
+
+@needs_vllm
+@pytest.mark.slow
+def test_equal_calls_of_the_plain_client_have_equal_answers(owner: subprocess.Popen[str]) -> None:
+    """generator=openai against a server of vLLM: its calls are seeded, and a sample is the same in any call."""
+    assert owner.stdout
+    plain = OpenAI(
+        model=SERVED.model,
+        base_url=owner.stdout.readline().strip(),
+        tokenizer=SERVED.model,
+        window_tokens=2048,
+        price=SERVED.price,
+    )
+    text = plain.render(Prompt((("user", "Name an animal."),)), plain.name)
+    asked = [Request(plain.name, text, WARM, "probe", sample, 0) for sample in range(4)]
+
+    def answers(requests: list[Request]) -> list[str]:
+        found = dict(pair for batch in plain.generate(requests, UNLIMITED) for pair in batch)
+        return [found[at].text for at in range(len(requests))]
+
+    four = answers(asked)
+    assert len(set(four)) > 1
+    assert answers(asked) == four and answers(asked[1:3]) == four[1:3]
+    assert answers([replace(one, seed=1) for one in asked]) != four
+
+
+@needs_vllm
+@pytest.mark.slow
+def test_parallel_jobs_of_a_sweep_have_one_server_which_is_gone_at_its_end(
+    own_cache: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    stop()  # the offline engine's memory
+    words = [
+        "-m",
+        "hydra/launcher=joblib",
+        "hydra.launcher.n_jobs=2",
+        "generator=vllm",
+        "generator.serve=true",
+    ]
+    words += [
+        "generator.max_model_len=2048",
+        "dataset=arithmetic",
+        "dataset.limit=4",
+        "selector=none",
+        "seed=1,2",
+    ]
+    # The first attempts are made before the jobs start, the others in the jobs.
+    words += ["retry=fixed", "retry.stop=none", "retry.max_attempts=2", "prompt.max_new_tokens=8"]
+    command = [sys.executable, "-m", "outlay", *words, f"output_dir='{tmp_path / 'runs'}'", "verbose=false"]
+    seen: dict[server.Ident, set[server.Ident]] = {}
+    said = tmp_path / "said.txt"
+    with said.open("w") as file, subprocess.Popen(command, cwd=tmp_path, stderr=file) as sweep:
+        while sweep.poll() is None:
+            for one in server.running():
+                seen.setdefault(one.process, set()).update(one.users)
+            time.sleep(0.05)
+    assert sweep.returncode == 0, said.read_text()
+    ((process, users),) = seen.items()
+    assert len(users) >= 2  # the sweep, and a worker at least
+    assert ended(process) and server.running() == []
+    made = [json.loads(one.read_text()) for one in (tmp_path / "runs" / "outlay").rglob("metrics.json")]
+    assert len(made) == 2 and all(one["cache/generated_tokens"] > 0 for one in made)
 
 
 @needs_vllm

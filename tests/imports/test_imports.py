@@ -240,6 +240,18 @@ def test_the_printed_command_is_a_run(folder: Path, shared: Path, capsys: pytest
         assert parts.generator.tiers and next(parts.dataset.examples())
 
 
+def test_the_printed_command_takes_whatever_name_a_tier_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a model (v2): big, 7B"
+    row = {"question": "2+2?", "ground_truth": "4\nA: 4", name: {"is_correct": True, "solution": "A: 4"}}
+    (tmp_path / "solutions.jsonl").write_text(json.dumps(row))
+    run(["grade-school-math", str(tmp_path / "solutions.jsonl"), "--out", str(tmp_path / "log.parquet")])
+    (command,) = [row.strip() for row in capsys.readouterr().out.splitlines() if row.startswith("  outlay ")]
+    parts = _checked(_compose(shlex.split(command)[1:]))
+    assert [tier.name for tier in parts.generator.tiers] == [name] == [parts.router.tier]
+
+
 # --- where the scorers disagree
 
 

@@ -14,7 +14,8 @@ from outlay.app import _checked, _compose, _plain
 from outlay.generate import Completion, Prompt, Request
 from outlay.record import Ended
 from outlay.report.agent.contamination import arm_rows, contamination
-from outlay.report.agent.retries import curve_rows, retry_curves
+from outlay.report.agent.lines import attempts
+from outlay.report.agent.retries import curve_rows, inflation_table, retry_curves
 from outlay.runner import _run, run_name
 
 
@@ -128,3 +129,40 @@ def test_a_curve_agrees_with_the_run_that_stops(tmp_path: Path, own_cache: Path)
     assert every.solved_tokens == pytest.approx(stopped.metrics["cost/tokens_per_query"])
     assert every.inflation == pytest.approx(stopped.metrics["inflation/mean"])
     assert stopped.oracle
+
+
+def test_a_query_that_was_refused_every_attempt_counts_as_wrong(tmp_path: Path, own_cache: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    run = point(
+        tmp_path / "all",
+        "dataset.limit=40",
+        "dataset.count=40",
+        "retry=fixed",
+        "retry.stop=none",
+        "retry.max_attempts=3",
+    )
+    whole = curve_rows(run, [run])
+    attempts.cache_clear()
+    path = tmp_path / "all" / "ledger.parquet"
+    lines = pq.read_table(path)
+    right = [row["example_id"] for row in lines.to_pylist() if row["score"] and row["attempt"] == 1]
+    kept = [name != right[0] for name in lines["example_id"].to_pylist()]
+    pq.write_table(lines.filter(pa.array(kept)), path)
+    rows = curve_rows(run, [run])
+    assert [row.queries for row in rows] == [40, 40, 40]
+    assert rows[0].solved == pytest.approx(whole[0].solved - 1 / 40)
+    assert rows[0].all_tokens < whole[0].all_tokens
+
+
+def test_the_inflation_table_has_its_data_beside_it(tmp_path: Path, own_cache: Path) -> None:
+    words = ("dataset.limit=20", "dataset.count=20", "retry=fixed", "retry.max_attempts=3")
+    points = [point(tmp_path / stop, *words, f"retry.stop={stop}") for stop in ("gold", "vote")]
+    assert {path.name for path in inflation_table(points, tmp_path)} == {"inflation.csv", "inflation.md"}
+    with (tmp_path / "inflation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run_id"] for row in rows] == ["gold", "vote"] and rows[0]["marks"] == "*"
+    for row, one in zip(rows, points, strict=True):
+        assert float(row["mean"]) == one.metrics["inflation/mean"]
+    assert "| gold \\* |" in (tmp_path / "inflation.md").read_text()

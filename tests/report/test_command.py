@@ -78,6 +78,14 @@ def test_every_table_has_its_forms_and_every_figure_its_data(made: Path) -> None
         assert figure_of.with_suffix(".csv").is_file(), figure_of.name
 
 
+def test_every_table_has_its_data(made: Path) -> None:
+    assert {path.stem for path in made.glob("*.md")} <= {path.stem for path in made.glob("*.csv")}
+    whole = {row["run_id"]: row for row in rows(made / "results.csv")}
+    for row in rows(made / "overview.csv"):
+        assert row["quality/fact_recall_lo"] == whole[row["run_id"]]["quality/fact_recall_lo"]
+        assert row["budget.tokens"] == whole[row["run_id"]]["budget.tokens"]
+
+
 def test_every_row_names_its_runs(made: Path) -> None:
     sources = json.loads((made / "sources.json").read_text())
     known = {run["run_id"] for run in sources["runs"]}
@@ -159,7 +167,7 @@ def test_filters_and_baselines(swept: Path, tmp_path: Path, capsys: pytest.Captu
         (["--filter", "budget.tokens=65"], "It is one of: 256, 64"),
         (["--filter", "budget"], "expected KEY=VALUE"),
         (["--against", "selector=rcd"], "no run of the report has these settings"),
-        (["--swep", "last"], "--swep"),
+        (["--swep", "last"], "report: unrecognized arguments: --swep"),
     ],
 )
 def test_refusals_name_the_way_out(swept: Path, tmp_path: Path, words: list[str], said: str) -> None:
@@ -295,7 +303,9 @@ def written(folder: Path, run: Answered) -> Ended:
                 "usd": 0.0,
             }
             file.write(json.dumps({**one, "context_tokens": 0, "metrics": {"accuracy": float(right)}}) + "\n")
-    pq.write_table(pa.table({"example_id": ids, "cost_units": [1.0] * len(ids)}), folder / "ledger.parquet")
+    lines = {"example_id": ids, "kind": ["attempt"] * len(ids), "cost_units": [1.0] * len(ids)}
+    tokens = {"prompt_tokens": [6] * len(ids), "completion_tokens": [4] * len(ids)}
+    pq.write_table(pa.table(lines | tokens), folder / "ledger.parquet")
     metrics = {"quality/accuracy": sum(run.right) / len(run.right)}
     return Ended(
         folder.name, "FINISHED", {"retry": run.settings}, {"dataset": "d"}, metrics, str(folder), folder.name

@@ -80,7 +80,7 @@ def run(
         known = [value for value in values if value is not None]
         mean = sum(known) / len(known) if known else math.nan
         metrics |= {f"quality/{key}": mean, f"quality/{key}_lo": mean - 0.1, f"quality/{key}_hi": mean + 0.1}
-    return Run(name, config, choices, metrics, str(own), oracle)
+    return Run(name, config, choices, metrics, str(own), oracle, name)
 
 
 def shown(path: Path) -> list[dict[str, str]]:
@@ -288,6 +288,17 @@ def test_each_figure_is_written_beside_its_data(
     assert written[1].read_bytes()[:4] == b"\x89PNG"
     assert b"<svg" in written[2].read_bytes()[:2000]
     same_as_csv(rows(grid), written[0])
+    known = {point.run_id for point in grid}
+    assert all(set(row.run_ids.split()) <= known and row.run_ids for row in rows(grid))
+
+
+def test_a_row_names_the_runs_that_it_compares(grid: list[Run]) -> None:
+    row = next(
+        row for row in curve_rows(grid) if (row.unitizer, row.selector, row.budget) == ("section", "mmr", 64)
+    )
+    assert row.run_ids.split() == ["cochrane-section-mmr-64", "cochrane-section-lead-64"]
+    saving = next(row for row in saving_rows(grid) if row.selector == "lead")
+    assert saving.run_ids.split() == ["cochrane-sentence-lead-64", "cochrane-sentence-full-None"]
 
 
 def test_the_curves_drawn_are_the_rows(

@@ -182,6 +182,7 @@ def test_the_files(tmp_path):
     assert all(path.stat().st_size > 500 for path in written)
     with (out / "regret.csv").open() as file:
         rows = {row["policy"]: row for row in csv.DictReader(file)}
+    assert all(set(row["run_ids"].split()) == {run.run_id for run in runs} for row in rows.values())
     assert float(rows["learned"]["regret"]) == pytest.approx(by_policy(regret_rows(runs))["learned"].regret)
     text = (out / "regret.md").read_text()
     assert "oracle \\*" in text and "chosen on these very examples" in text

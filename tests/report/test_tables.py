@@ -2,13 +2,13 @@
 
 import csv
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outlay.report import tables, terminal
+from outlay.report import sheets, tables, terminal
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,42 @@ def test_what_varies_is_found_and_options_that_only_one_choice_has_do_not_count(
     assert tables.varying(POINTS[:1]) == []
 
 
+def test_a_seed_of_the_data_that_is_the_runs_own_is_no_setting() -> None:
+    def seeded(seed: int, data: int) -> Made:
+        return replace(POINTS[0], config={**POINTS[0].config, "seed": seed, "dataset": {"seed": data}})
+
+    assert tables.varying([seeded(0, 0), seeded(1, 1)]) == ["seed"]
+    assert tables.varying([seeded(0, 0), seeded(1, 1), seeded(1, 0)]) == ["dataset.seed", "seed"]
+    assert tables.said(seeded(1, 1), [seeded(0, 0), seeded(1, 1)]) == "seed 1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("retry", "vote", "vote"),
+        ("retry", "none", "no retry"),
+        ("retry.stop", "none", "stop none"),
+        ("retry.stop", "gold", "gold"),
+        ("budget.tokens", 64, "budget 64"),
+        ("router.samples", 5, "samples 5"),
+        ("probe.reuse", True, "reuse True"),
+        ("seed", 3, "seed 3"),
+        ("metrics.scorer", "strict", "scorer strict"),
+    ],
+)
+def test_a_setting_is_named_where_its_value_says_nothing(key: str, value: object, said: str) -> None:
+    assert tables.word(key, value) == said
+
+
+def test_a_name_says_no_more_than_tells_its_run_from_the_others() -> None:
+    assert [tables.said(one, POINTS) for one in POINTS] == ["no retry", "fixed · gold", "fixed · vote"]
+
+
+def test_the_instrument_is_named_once() -> None:
+    lab = replace(POINTS[0], choices={**POINTS[0].choices, "generator": "lab"})
+    assert sheets.notes([lab]) == [tables.INSTRUMENT]
+
+
 def test_the_csv_has_every_metric_and_run(tmp_path: Path) -> None:
     (path,) = tables.results(POINTS, tmp_path)
     rows = list(csv.DictReader(path.open()))
@@ -100,5 +136,16 @@ def test_counts(value: float, shown: str) -> None:
     assert tables.count(value) == shown
 
 
+def test_a_price_that_is_infinite_in_some_resamples_says_so() -> None:
+    assert sheets.number(8.0, 7.25, math.inf).text == "8.00 [7.25, ∞]"
+    assert sheets.number(math.inf, 7.25, math.inf).text == "∞ [7.25, ∞]"
+    assert sheets.number(math.inf, math.inf, math.inf).text == "∞"
+    assert sheets.percent(0.5, 0.25, math.inf, signed=True).text == "+50.0 [+25.0, ∞]"
+    assert sheets.percent(0.41, 0.29, 0.54).text == "41.0 % [29.0, 54.0]"
+    assert sheets.number(-0.001, -0.5, 0.0, "+.1f").text == "+0.0 [−0.5, +0.0]"
+
+
 def test_a_mean_without_cases_is_a_dash() -> None:
+    one = {"inflation/solved": 6.0, "inflation/solved_lo": math.nan, "inflation/solved_hi": math.nan}
+    assert tables.with_interval(one, "inflation/solved", percent=False) == "6.00"  # one case: no interval
     assert tables.with_interval({}, "quality/accuracy") == "–"

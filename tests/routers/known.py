@@ -14,6 +14,7 @@ from outlay.generate.spend import Spend
 from outlay.generate.store import Store
 from outlay.inflation.probes.none import NoProbe
 from outlay.routers import Setting
+from outlay.routers.optimal import best_plan
 
 PROMPT, REPLY = 20, 10
 """Tokens of every prompt and of every reply, so that an attempt's cost is known."""
@@ -35,6 +36,7 @@ class Known:
 
     ladder: Mapping[str, tuple[Sequence[float], float]] = field(default_factory=lambda: LADDER)
     trust: float = 0.85
+    free: bool = False  # in dollars
     asked: list[Request] = field(default_factory=list, compare=False)
 
     name = "known"
@@ -45,7 +47,7 @@ class Known:
     @property
     def tiers(self) -> Sequence[Tier]:
         return tuple(
-            Tier(name, Price(input=units, output=units, units=units))
+            Tier(name, Price(*[0.0 if self.free else units] * 3, units))
             for name, (_, units) in self.ladder.items()
         )
 
@@ -196,3 +198,25 @@ def success(attempts: int, generator: Known | None = None) -> list[list[list[flo
 
 def only(*names: str) -> Known:
     return replace(Known(), ladder={name: LADDER[name] for name in names})
+
+
+def least_cost(
+    queries: Sequence[Sequence[Sequence[float]]], costs: Sequence[float], accuracy: float
+) -> float:
+    """The least mean cost at which any policy, mixed ones too, is right on a share `accuracy` of these queries.
+
+    queries: `success` of each, known to the policy (so it is a bound for those that must guess). By duality: the largest,
+    over rates, of (accuracy − mean value) / rate. Infinite where no budget buys the accuracy.
+    """
+
+    def mean(rate: float) -> tuple[float, float]:
+        plans = [best_plan(query, costs, rate) for query in queries]
+        return sum(p.value for p in plans) / len(plans), sum(p.accuracy for p in plans) / len(plans)
+
+    low, high = 1e-9 / min(costs), 1 / min(costs)
+    if mean(low)[1] < accuracy - 1e-9:
+        return float("inf")
+    for _ in range(60):  # the rate at which the best policy's accuracy passes the one asked for
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if mean(middle)[1] >= accuracy else (low, middle)
+    return max((accuracy - mean(rate)[0]) / rate for rate in (low, high))

@@ -68,5 +68,5 @@ def test_a_new_policy_of_under_forty_lines_runs_without_another_edit(
         assert len(small) == 2 and (len(one.trace.attempts) == 3) == (small[0] != small[1])
     with pytest.raises(ConfigError, match=r"router\.samples=1"):
         schema.build_one("router", {**node, "samples": 1})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"router\.sample'.*'samples'"):
+    with pytest.raises(ConfigError, match=r"router\.sample'.*samples'"):
         schema.build_one("router", {**node, "sample": 2})  # type: ignore[dict-item]

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known import GOLD, LADDER, REPLY, Known, attempt_cost, embed, least_right, run, success, tasks
+from known import (
+    GOLD,
+    LADDER,
+    REPLY,
+    Known,
+    attempt_cost,
+    embed,
+    least_cost,
+    least_right,
+    run,
+    success,
+    tasks,
+)
 
 from outlay.agent.executor import Limits, execute
 from outlay.agent.ledger import Ledger
@@ -20,7 +32,7 @@ from outlay.routers.calibrate import Mix
 from outlay.routers.cascade import Cascade
 from outlay.routers.estimates import Estimates, OnTier
 from outlay.routers.features import Describer
-from outlay.routers.optimal import best_plan, least_cost
+from outlay.routers.optimal import best_plan
 from outlay.routers.ser import SerX
 
 chances = st.floats(0.01, 0.99)

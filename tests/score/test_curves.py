@@ -146,6 +146,14 @@ def test_budgets_and_targets_out_of_reach_are_undefined() -> None:
     assert math.isnan(accuracy_at_budget([], [], 1))
 
 
+def test_a_target_missed_in_its_last_bit_is_reached() -> None:
+    """The same answers summed in another order."""
+    assert 0.1 + 0.2 > 0.3
+    for mix in (True, False):
+        assert tokens_at_accuracy([2, 3], [0.2, 0.3], 0.1 + 0.2, mix) == 3
+        assert math.isnan(tokens_at_accuracy([2, 3], [0.2, 0.3], 0.3 + 1e-6, mix))
+
+
 def test_points_must_pair() -> None:
     with pytest.raises(ValueError, match="not points"):
         hull([1, 2], [0.5])

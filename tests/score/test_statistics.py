@@ -26,7 +26,9 @@ from outlay.score.statistics import (
     mcnemar_power,
     paired_difference,
     pearson,
+    percentiles,
     ratio_of_means,
+    share,
     spearman,
 )
 
@@ -266,3 +268,23 @@ def test_a_paired_difference_of_clusters_is_wider_and_agrees_with_its_p_value() 
     assert clustered.value == pytest.approx(loose.value)
     assert clustered.hi - clustered.lo > 1.8 * (loose.hi - loose.lo)
     assert (clustered.p < 0.05) == (clustered.lo > 0) and loose.p <= clustered.p
+
+
+def test_an_interval_reaches_to_infinity_where_its_draws_do() -> None:
+    """A price of what was bought in 90 % of the resamples only."""
+    draws = [*range(1, 91), *[math.inf] * 10]
+    low, high = percentiles(5.0, draws)[1:]
+    assert high == math.inf and 1 <= low <= 4
+    assert percentiles(math.inf, [math.inf] * 100)[1:] == (math.inf, math.inf)
+    assert percentiles(5.0, [NAN, 1.0, 1.0])[1:] == (1.0, 1.0)
+    rare = percentiles(5.0, [*range(1, 1000), math.inf])
+    assert math.isfinite(rare.hi)
+
+
+def test_a_share_of_all_or_nothing_has_an_interval() -> None:
+    assert share([1.0] * 20) == clopper_pearson(20, 20)
+    assert share([0.0] * 20, clusters=["a"] * 10 + ["b"] * 10) == clopper_pearson(0, 2)
+    mixed = [1.0, 0.0, 1.0, NAN] * 5
+    assert share(mixed) == interval(mixed)
+    assert share([0.5] * 9) == interval([0.5] * 9)  # no answer that is right or wrong
+    assert math.isnan(share([]).value)

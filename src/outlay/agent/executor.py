@@ -11,7 +11,7 @@ from typing import Any
 
 from outlay.agent import Attempt, Policy, Probe, Stop, Verify
 from outlay.agent.ledger import Ledger, Line, Query, Trace
-from outlay.errors import ConfigError
+from outlay.errors import ConfigError, nearest
 from outlay.generate import FRESH, Completion, Earlier, Generator, Price, Prompt, Request, Sampling
 from outlay.generate import Tally as Tally
 from outlay.generate.spend import UNLIMITED, Spend
@@ -56,10 +56,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished query."""
+    """A finished query. refused: the most tokens of the call that its token budget did not allow, where that ended it."""
 
     trace: Trace
     stop: Stop
+    refused: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class Limits:
     max_new_tokens: int
     stop: tuple[str, ...] = ()
     top_p: float = 1.0
-    tokens_per_query: int | None = None  # a hard budget: reserved before a call, settled after it
+    # Before a call the most that it should take is reserved: the prompt as counted here, and replies of full length. What
+    # only the bill shows, failed tries and tokens that a server's template adds, may pass it, and is then left of nothing.
+    tokens_per_query: int | None = None
     reuse_probe: bool = False  # probe samples are attempts too, drawn from the attempts' stream
 
 
@@ -123,12 +126,13 @@ def execute(
         One outcome per task, in order.
 
     Raises:
-        ConfigError: the policy asks for an unknown tier or verifier.
+        ConfigError: the policy asks for an unknown tier or verifier; its wave is not paid for.
         GenerationError: the generator or the store cannot go on; what was generated is in the store.
     """
     live = [_Live(task, Trace(task.query)) for task in tasks]
     ledger.queries |= {task.query.id: task.query for task in tasks}
     outcomes: dict[int, Outcome] = {}
+    tiers = [tier.name for tier in generator.tiers]
     prepare = getattr(policy, "prepare", None)
     while len(outcomes) < len(live):
         calls = []
@@ -139,13 +143,15 @@ def execute(
                 continue
             action = _advance(one, policy, verifiers, ledger)
             if not isinstance(action, Stop):
-                call = _call(one, action, verifiers, generator, limits, seed)
+                call = _call(one, action, verifiers, generator, tiers, limits, seed)
                 budget = limits.tokens_per_query
                 if budget is None or one.trace.tokens + call.most_tokens <= budget:
                     calls.append(call)
                     continue
-                action = Stop(one.trace.vote(), solved=False)  # the budget is spent: the best answer so far
-            outcomes[at] = Outcome(one.trace, action)
+                stop = Stop(one.trace.vote(), solved=False)  # the budget is spent: the best answer so far
+                outcomes[at] = Outcome(one.trace, stop, call.most_tokens)
+            else:
+                outcomes[at] = Outcome(one.trace, action)
             on_progress(1, 0, 0)
         _settle(calls, generator, store, tally, limits, ledger, on_progress, spend)
     return [outcomes[at] for at in range(len(live))]
@@ -163,12 +169,12 @@ def first_wave(
 
     A plan is made of these, and the union of all points is generated from them; nothing is generated here.
     """
-    found = []
+    found, tiers = [], [tier.name for tier in generator.tiers]
     for task in tasks:
         one = _Live(task, Trace(task.query))
         action = _advance(one, policy, verifiers, Ledger())
         if not isinstance(action, Stop):
-            call = _call(one, action, verifiers, generator, limits, seed)
+            call = _call(one, action, verifiers, generator, tiers, limits, seed)
             budget = limits.tokens_per_query
             if (budget is None or call.most_tokens <= budget) and _refusal(call, generator) is None:
                 found += [(request, call.prompt_tokens) for request in call.requests]
@@ -214,6 +220,7 @@ def _call(
     action: Probe | Attempt | Verify,
     verifiers: Mapping[str, Verifier | Asked],
     generator: Generator,
+    tiers: Sequence[str],
     limits: Limits,
     seed: int,
 ) -> _Call:
@@ -237,7 +244,11 @@ def _call(
             chain = action.shown if action.shown is not None else attempts[-1].text if attempts else None
             if action.context != "fresh" and chain is not None:
                 shown = Earlier(action.context, chain, _reflection(one.trace))
-        prompt = one.task.prompt(shown, step)
+        prompt = replace(one.task.prompt(shown, step), step=step)
+    if tier not in tiers:
+        raise ConfigError(
+            f"the policy asks for tier '{tier}', which generator={generator.name} has not. {nearest(tier, tiers)}"
+        )
     text = generator.render(prompt, tier)
     drawn = (tier, stream, text)
     first = one.drawn[drawn]

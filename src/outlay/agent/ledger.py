@@ -1,10 +1,11 @@
 """The ledger: one line per call made or tried, failures included. Its sum is the bill."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +115,21 @@ class Trace:
                 return line.answer
         return None
 
+    def of_tier(self, tier: str) -> "Trace":
+        """The trace as if only one tier had been tried.
+
+        Attempts keep their numbers in the whole trace, so that a `Verify` of one means the same there. A probe on another
+        tier counts as made, not as tried.
+        """
+        kept = {line.attempt for line in self.attempts if line.tier == tier}
+        lines = [
+            replace(line, attempt=0) if line.kind == "probe" and line.attempt not in kept else line
+            for line in self.lines
+            if line.kind == "probe"
+            or (line.attempt in kept if line.kind == "verify" or line.attempt else line.tier == tier)
+        ]
+        return replace(self, lines=tuple(lines))
+
     def plus(self, lines: Iterable[Line]) -> "Trace":
         return replace(self, lines=(*self.lines, *lines))
 
@@ -171,6 +187,43 @@ def ledger_table(lines: Sequence[Line]) -> "pa.Table":
 
     schema = ledger_schema()
     return pa.table({name: [getattr(line, name) for line in lines] for name in schema.names}, schema=schema)
+
+
+class Recorded(NamedTuple):
+    """What a ledger's file holds: by tier, the most fresh attempts of any query; whether probes stand apart from them."""
+
+    most: Mapping[str, int]
+    probes: bool
+
+
+def recorded(path: str) -> Recorded:
+    """Counted from a few columns of the file; nothing where it is no ledger."""
+    where = Path(path).expanduser()
+    state = where.stat()
+    return _recorded(str(where), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=16)
+def _recorded(path: str, *state: int) -> Recorded:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    names = ["tier", "example_id", "kind", "attempt", "context", "step", "finish_reason"]
+    if set(names) - set(pq.read_schema(path).names):
+        return Recorded({}, False)
+    table = pq.read_table(path, columns=names)
+    table = table.filter(pc.not_equal(table["finish_reason"], "retried"))
+    probe = pc.and_(pc.equal(table["kind"], "probe"), pc.equal(table["attempt"], 0))
+    fresh = pc.and_(pc.equal(table["context"], "fresh"), pc.equal(table["step"], 0))
+    tried = pc.and_(pc.not_equal(table["kind"], "verify"), pc.invert(probe))
+    counts = (
+        table.filter(pc.and_(fresh, tried)).group_by(["tier", "example_id"]).aggregate([([], "count_all")])
+    )
+    most = counts.group_by("tier").aggregate([("count_all", "max")])
+    return Recorded(
+        dict(zip(most["tier"].to_pylist(), most["count_all_max"].to_pylist(), strict=True)),
+        bool(pc.any(probe).as_py()),
+    )
 
 
 def read_ledger(path: Path) -> Ledger:

@@ -151,6 +151,10 @@ class WithScorer:
         return self.policy.next(trace)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(getattr(self.policy, "warnings", ()))
+
+    @property
     def verifiers(self) -> Mapping[str, Verifier | Asked]:
         """Verifiers that come with the policy, by the name that its actions ask for them."""
         own = getattr(self.policy, "verifiers", {})

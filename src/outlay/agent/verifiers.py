@@ -12,7 +12,6 @@ from outlay.agent.executor import Asked, Verifier
 from outlay.agent.ledger import Line, Trace
 from outlay.errors import GenerationError
 from outlay.generate import Prompt
-from outlay.score.match import matches
 
 if TYPE_CHECKING:
     from outlay.agent.scorer import Embed, Scorer
@@ -36,13 +35,6 @@ WRITE = (
 
 Ask = Callable[[Line], Prompt]
 """An attempt -> the prompt that a fresh try would have, on the context that the attempt had."""
-
-
-def gold(references: Mapping[str, Sequence[str]], kind: str) -> Verifier:
-    """Right or wrong by the answer key: an oracle. references: by example id; kind: see `score.match`."""
-    return Verifier(
-        lambda _, line: float(matches(line.answer, references[line.example_id], kind)), oracle=True
-    )
 
 
 def grounded(contexts: Mapping[str, Sequence[str]], threshold: float) -> Verifier:

@@ -86,6 +86,7 @@ class Prompt:
     context: str = ""  # the selected text on its own, for generators that answer with it
     example_id: str = ""  # for replay, which looks a reply up rather than make one
     shows: str = "fresh"  # `Earlier.context`
+    step: int = 0  # which of the query's contexts it holds, for replay; 0 is the smallest
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,11 @@ class Completion:
 
 
 class Generator(Protocol):
-    """A model or several (tiers). Constructing one loads nothing; `generate` and `count` load on first use."""
+    """A model or several (tiers). Constructing one loads nothing; `generate` and `count` load on first use.
+
+    One that needs something of the environment, such as a key, also has `ready()`, which raises ConfigError without it: a
+    run asks before anything is loaded.
+    """
 
     @property
     def name(self) -> str: ...

@@ -65,6 +65,11 @@ class Ladder:
         owners: Mapping[str, Generator] = self.__dict__["_owners"]
         return owners
 
+    def ready(self) -> None:
+        for one in self.generators:
+            if check := getattr(one, "ready", None):
+                check()
+
     def identity(self, tier: str) -> Mapping[str, str]:
         return self._of[tier].identity(tier)
 

@@ -5,10 +5,12 @@ exponential wait or what Retry-After asks for; each try that failed is handed on
 """
 
 import asyncio
+import hashlib
 import ipaddress
 import json
 import os
 import queue
+import socket
 import threading
 import time
 from collections import deque
@@ -64,6 +66,9 @@ WAY_OUT = {
     429: "the account has no credit left: top it up and run again; what was answered is kept",
 }
 """What to do about an answer that no second try would change."""
+
+_answered: set[str] = set()
+"""Addresses that have answered this process: there a connection that is refused may be a server that starts again."""
 
 Emit = Callable[[list[tuple[int, Completion]]], None]
 
@@ -148,6 +153,7 @@ class OpenAI:
         server states its usage."""
         if self.tokenizer is None:
             return [len(text.encode(errors="replace")) for text in texts]
+        self._tokenizer()
         chats = [_messages(text) if self.api == "chat" else None for text in texts]
         plain = iter(
             _count(self.tokenizer, [text for text, chat in zip(texts, chats, strict=True) if not chat])
@@ -158,6 +164,7 @@ class OpenAI:
         """The messages as JSON, as they are sent; for api=completions the text under the tokenizer's chat template."""
         messages = [{"role": role, "content": text} for role, text in prompt.messages]
         if self.api == "completions":
+            self._tokenizer()
             return _templated(str(self.tokenizer), messages) + prompt.prefill
         if prompt.prefill and self.prefill != "none":
             messages.append({"role": "assistant", "content": prompt.prefill})
@@ -168,7 +175,8 @@ class OpenAI:
 
         Raises:
             SpendLimitReached: no further call fits; those in flight have been finished and yielded.
-            GenerationError: no key, no server, or an answer that no second try would change.
+            ConfigError: no key.
+            GenerationError: no server, answers without a bill, or an answer that no second try would change.
         """
         if requests:
             yield from _stepped(lambda emit: self._answer_all(requests, spend, emit))
@@ -189,17 +197,26 @@ class OpenAI:
         if session.over is not None:
             raise session.over
 
-    def _client(self) -> Any:
-        import openai
+    def ready(self) -> None:
+        """Refuse a run before anything is loaded.
 
+        Raises:
+            ConfigError: the key that the server needs is not in the environment, or is none.
+        """
         key = self._key()
         if not key and self.key_env and not self.stays_home:
-            raise GenerationError(
+            raise ConfigError(
                 f"generator.base_url={self._url} needs a key: export {self.key_env}=…, name another variable in "
                 "generator.key_env, or set it to null for a server without keys"
             )
         if not (key.isascii() and key.isprintable()):  # an ellipsis that was copied, a line break
-            raise GenerationError(f"{self.key_env} holds characters that no key has: export the key itself")
+            raise ConfigError(f"{self.key_env} holds characters that no key has: export the key itself")
+
+    def _client(self) -> Any:
+        import openai
+
+        self.ready()
+        key = self._key()
         # Text for this machine passes neither a proxy nor a redirect to another.
         home: dict[str, Any] = {"trust_env": False, "follow_redirects": False} if self.stays_home else {}
         return openai.AsyncOpenAI(
@@ -219,7 +236,7 @@ class OpenAI:
         if sampling.stop:
             found["stop"] = list(sampling.stop)
         if self.send_seed:
-            found["seed"] = request.row_seed & 0x7FFFFFFF  # some servers take 32 bits
+            found["seed"] = call_seed(request, bits=30)  # some servers take 32
         extra = dict(self.extra)
         if self.api == "completions":
             # As ids, so that the server adds no token of its own.
@@ -233,6 +250,36 @@ class OpenAI:
             longest = "max_completion_tokens" if self._url == OFFICIAL else "max_tokens"
             found |= {longest: sampling.max_new_tokens} | ({"logprobs": True} if self.logprobs else {})
         return found | ({"extra_body": extra} if extra else {})
+
+    def _tokenizer(self) -> None:
+        """Load a tokenizer that is not tiktoken's.
+
+        Raises:
+            GenerationError: it cannot be; says so too where the server does not run, which comes first.
+        """
+        from outlay.models import load_tokenizer
+
+        if self.tokenizer is None or self.tokenizer.startswith("tiktoken:"):
+            return
+        try:
+            load_tokenizer(self.tokenizer)
+        except GenerationError as error:
+            said = (
+                f"generator.tokenizer={self.tokenizer}: {str(error).removeprefix(f'tokenizer of {self.tokenizer}: ')}, "
+                "or set it to null, which counts each byte as a token"
+            )
+            if self.stays_home and not _listens(self._url):
+                said = f"{self._nobody('connection refused')}. Nor can its tokens be counted: {said}"
+            raise GenerationError(said) from error
+
+    def _nobody(self, why: str) -> str:
+        """That no server has ever answered, and what to do."""
+        port = urlsplit(self._url).port
+        start = f"Start one (vllm serve {self.model}{f' --port {port}' if port else ''}), or set"
+        return (
+            f"generator.base_url={self._url}: no server answers there ({why}). "
+            f"{start if self.stays_home else 'Check the network, or set'} generator.base_url to where one listens"
+        )
 
     def _key(self) -> str:
         return os.environ.get(self.key_env, "").strip() if self.key_env else ""
@@ -290,7 +337,8 @@ class _Answer:
 
 
 class _Fault(Exception):
-    """A try that failed. billed: None where nobody knows. unreachable: nothing listens at the address."""
+    """A try that failed. billed: None where nobody knows. unreachable: nothing listens at the address; unstated: an
+    answer came, and its bill did not."""
 
     def __init__(
         self,
@@ -298,10 +346,12 @@ class _Fault(Exception):
         billed: _Billed | None = None,
         retry_after: float | None = None,
         unreachable: bool = False,
+        unstated: bool = False,
     ) -> None:
         super().__init__(error)
         self.error = error if billed is not None else f"{error} (bill unknown)"
-        self.billed, self.retry_after, self.unreachable = billed, retry_after, unreachable
+        self.billed, self.retry_after = billed, retry_after
+        self.unreachable, self.unstated = unreachable, unstated
         self.latency_s = 0.0
 
     @property
@@ -322,7 +372,14 @@ class _Session:
         self._flying = 0
         self._landed = asyncio.Event()
         self._ended = asyncio.Event()
+        self._stated, self._unstated = False, 0
         self.over: Exception | None = None
+
+    def bill(self, stated: bool) -> bool:
+        """Note whether an answer states its bill. False: two have not and none has, so the next will not either."""
+        self._stated |= stated
+        self._unstated += not stated
+        return self._stated or self._unstated < 2
 
     async def reserve(self, tier: str, prompt_tokens: int, completion_tokens: int) -> Ticket:
         """Set a call's most aside. Calls in flight rarely cost theirs, so the limit is reached when none is left.
@@ -388,7 +445,7 @@ class _Call:
         import tenacity
 
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(_Fault),
+            retry=tenacity.retry_if_exception(self._again),
             stop=tenacity.stop_after_attempt(self.generator.max_tries),
             wait=self._wait,
             sleep=self.session.sleep,
@@ -405,6 +462,8 @@ class _Call:
         except _Refused as refused:
             error, reason = str(refused), "refused"
         except _Fault as fault:
+            if fault.unreachable and self.generator._url not in _answered:
+                raise GenerationError(self.generator._nobody(fault.error)) from None
             if fault.unreachable:
                 raise GenerationError(
                     f"generator.base_url={self.generator._url}: {fault.error}, {self.generator.max_tries} times. "
@@ -415,6 +474,10 @@ class _Call:
                 self.failures.pop()  # the row's own line says it
         finally:
             self._emit(error, reason)
+
+    def _again(self, error: BaseException) -> bool:
+        """Whether a try is worth another: not where no server has ever answered."""
+        return isinstance(error, _Fault) and not (error.unreachable and self.generator._url not in _answered)
 
     async def _try(self) -> _Answer:
         generator, missing = self.generator, self.missing
@@ -427,6 +490,7 @@ class _Call:
             answer = await self._send(request, n)
             answer = replace(answer, latency_s=round(time.perf_counter() - started, 4))
             billed = answer.billed
+            self.session.bill(stated=True)
             if not answer.usable:
                 raise _Fault(answer.fault, billed)
         except (_Refused, GenerationError):
@@ -434,6 +498,12 @@ class _Call:
             raise
         except _Fault as fault:
             billed, fault.latency_s = fault.billed, round(time.perf_counter() - started, 4)
+            if fault.unstated and not self.session.bill(stated=False):
+                raise GenerationError(
+                    f"generator.base_url={generator._url}: its answers do not state their usage, so nobody knows what "
+                    "they cost, and a second one was not worth another try. Set generator.tokenizer to the model's own "
+                    "(a folder, a hub id or tiktoken:ENCODING): then tokens are counted here"
+                ) from None
             raise
         finally:
             self.session.land(ticket, billed)
@@ -456,15 +526,19 @@ class _Call:
                 api.with_streaming_response.create(**generator._fields(request, n)) as response,
             ):
                 begun = True  # the head is here; the body may still break off
+                _answered.add(generator._url)
                 raw = await response.read()
         except TimeoutError:
             raise _Fault(f"timeout: no answer within {generator.timeout_s:g} s") from None
         except openai.APIStatusError as error:
+            _answered.add(generator._url)
             raise self._status(error) from None
         except openai.APIConnectionError as error:
-            cause = type(error.__cause__).__name__
+            cause, said = type(error.__cause__).__name__, generator._clean(error.__cause__ or "")
             if cause.startswith("Connect"):
-                raise _Fault("connection refused", _Billed(), unreachable=True) from None
+                refused = said in ("", "All connection attempts failed")
+                name = "connection refused" if refused else f"no connection: {said}"
+                raise _Fault(name, _Billed(), unreachable=True) from None
             raise _Fault(f"connection closed: {cause}") from None
         except openai.OpenAIError:
             raise
@@ -540,6 +614,14 @@ def _fault(state: Any) -> _Fault:
     return fault
 
 
+def call_seed(request: Request, bits: int = 62) -> int:
+    """A call's seed, from its first sample. vLLM gives sample i of a call seed + i (`ParentRequest`), so there a sample
+    is the same however many are asked for at once; elsewhere equal calls have equal seeds."""
+    whole = json.dumps([request.seed, request.text, request.stream])
+    base = int(hashlib.sha256(whole.encode()).hexdigest()[:16], 16) >> 64 - bits
+    return base + request.sample
+
+
 def _calls(requests: Sequence[Request]) -> list[list[int]]:
     """The rows of each call, by sample: all that differ in their sample alone."""
     found: dict[tuple[Any, ...], list[int]] = {}
@@ -568,7 +650,7 @@ def _read(raw: bytes, n: int, generator: OpenAI, request: Request) -> _Answer:
     replies = _replies(choices if isinstance(choices, list) else [], n, generator)
     if billed is None:
         if generator.tokenizer is None:
-            raise _Fault("usage missing: set generator.tokenizer to count instead")
+            raise _Fault("usage missing: set generator.tokenizer to count instead", unstated=True)
         counts = generator.count([request.text], request.tier) + _count(
             generator.tokenizer, [reply.text for reply in replies]
         )
@@ -687,6 +769,17 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def _listens(url: str) -> bool:
+    """Whether something listens at an address of this machine."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with socket.create_connection((parts.hostname, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
 def _stepped(work: Callable[[Emit], Awaitable[None]]) -> Iterator[list[tuple[int, Completion]]]:
     """What an async function emits, as it comes. Its loop has a thread of its own, so that a notebook, whose thread
     runs one already, can step it; closing the iterator cancels it."""
@@ -742,7 +835,7 @@ def _encoding(name: str) -> Any:
         import tiktoken
     except ImportError:
         raise GenerationError(
-            f"generator.tokenizer=tiktoken:{name}: pip install tiktoken, {otherwise}"
+            f"generator.tokenizer=tiktoken:{name}: tiktoken is not installed. Run: pip install 'outlay[tokens]', {otherwise}"
         ) from None
     if name not in tiktoken.list_encoding_names():
         raise GenerationError(

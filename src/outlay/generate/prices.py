@@ -23,6 +23,10 @@ class PriceTable:
     local: Mapping[str, Price]
 
 
+NEEDED = ("input", "output", "units")
+"""What a price must say."""
+
+
 def price_of(model: str, own: Price, own_hardware: bool = False) -> Price:
     """The price of a model: what `own` says, and the tables for what it leaves null.
 
@@ -32,23 +36,10 @@ def price_of(model: str, own: Price, own_hardware: bool = False) -> Price:
     Raises:
         ConfigError: input, output or units is not known anywhere, or the file cannot be read.
     """
-    tables = _tables()
-    asked = [table.models for table in tables]
-    running = [table.local for table in tables]
-    order = running + asked if own_hardware else asked + running
-    listed = next((prices[model] for prices in order if model in prices), Price())
-    if not own_hardware and not any(model in prices for prices in asked):
-        listed = Price(units=listed.units)
-    price = Price(
-        input=_first(own.input, listed.input),
-        # A cached price belongs to its input price: one's own input is not discounted by a listed one.
-        cached=own.cached if own.input is not None else _first(own.cached, listed.cached),
-        output=_first(own.output, listed.output),
-        units=_first(own.units, listed.units),
-    )
-    missing = [name for name in ("input", "output", "units") if getattr(price, name) is None]
+    price = known_price(model, own, own_hardware)
+    missing = lacking(price)
     if missing:
-        close = nearest(model, {name for prices in order for name in prices} - {model})
+        close = nearest(model, {name for prices in _order(own_hardware) for name in prices} - {model})
         raise ConfigError(
             f"the price of model '{model}' is not known. {close if close.startswith('Did') else ''}".rstrip()
             + " Add "
@@ -57,6 +48,33 @@ def price_of(model: str, own: Price, own_hardware: bool = False) -> Price:
             f"{LISTED.name} that OUTLAY_PRICES names; 0 is a price"
         )
     return price
+
+
+def lacking(price: Price) -> list[str]:
+    """What a price must say and does not."""
+    return [name for name in NEEDED if getattr(price, name) is None]
+
+
+def known_price(model: str, own: Price, own_hardware: bool = False) -> Price:
+    """As `price_of`, with null for what is not known."""
+    order = _order(own_hardware)
+    listed = next((prices[model] for prices in order if model in prices), Price())
+    if not own_hardware and not any(model in table.models for table in _tables()):
+        listed = Price(units=listed.units)
+    return Price(
+        input=_first(own.input, listed.input),
+        # A cached price belongs to its input price: one's own input is not discounted by a listed one.
+        cached=own.cached if own.input is not None else _first(own.cached, listed.cached),
+        output=_first(own.output, listed.output),
+        units=_first(own.units, listed.units),
+    )
+
+
+def _order(own_hardware: bool) -> list[Mapping[str, Price]]:
+    """Where a price is looked for, first to last."""
+    tables = _tables()
+    asked, running = [table.models for table in tables], [table.local for table in tables]
+    return running + asked if own_hardware else asked + running
 
 
 def _first(own: float | None, listed: float | None) -> float | None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from outlay.errors import ConfigError, GenerationError, nearest
 from outlay.generate import Completion, Failure, Price, Prompt, Request, Tier
-from outlay.generate.prices import price_of
+from outlay.generate.prices import known_price, lacking, price_of
 from outlay.generate.spend import Spend
 from outlay.schema import option
 
@@ -35,7 +37,9 @@ class Sample:
 class Recording:
     """A ledger by what can be asked of it."""
 
-    attempts: Mapping[tuple[str, str, str], Sequence[Sample]]  # (tier, example, context), in recorded order
+    attempts: Mapping[
+        tuple[str, str, str, int], Sequence[Sample]
+    ]  # (tier, example, context, step), as recorded
     probes: Mapping[tuple[str, str], Sequence[Sample]]  # (tier, example): lines that were probes
     verifies: Mapping[tuple[str, str], Sequence[Sample]]  # (tier, example): verifiers' calls
     examples: frozenset[str]
@@ -84,24 +88,23 @@ class Replay:
                 raise ConfigError(
                     f"generator.prices: {self.path} has no tier '{name}'. {nearest(name, names)}"
                 )
-        return [Tier(name, self._price(name)) for name in names]
+        found, unknown = list[Tier](), dict[str, list[str]]()
+        for name in names:
+            own = self._own_price(name)
+            try:
+                found.append(Tier(name, listed(name, own)))
+            except ConfigError:
+                unknown[name] = lacking(known_price(name, own))
+        if unknown:
+            raise ConfigError(_unpriced(unknown))
+        return found
 
-    def _price(self, tier: str) -> Price:
+    def _own_price(self, tier: str) -> Price:
+        """What the config says of a tier's price."""
         given = (self.prices or {}).get(tier, {})
-        own = Price(
+        return Price(
             **{one.name: _first(given.get(one.name), getattr(self.price, one.name)) for one in fields(Price)}
         )
-        try:
-            return listed(tier, own)
-        except ConfigError as error:
-            lacking = ",".join(
-                f"{name}:…" for name in ("input", "output", "units") if getattr(own, name) is None
-            )
-            raise ConfigError(
-                f"the price of tier {tier} is not known, and an unknown price is not zero. Say "
-                f"generator.prices={{{tier}:{{{lacking}}}}}, or generator.price.input=… for all tiers "
-                "(USD per million tokens; units: compute units per token)"
-            ) from error
 
     def _file(self) -> tuple[str, int, int]:
         """The path, and what changes when the file does."""
@@ -145,13 +148,12 @@ class Replay:
     def _prompt_tokens(self, text: str, tier: str) -> int:
         """0 where nothing is recorded: `generate` says what is missing."""
         recording = self._recording()
-        example_id, context = _asked(text)
-        found = recording.attempts.get((tier, example_id, context), ())
+        found = recording.attempts.get((tier, *_asked(text)), ())
         return next((one.completion.prompt_tokens for one in found if one.completion.prompt_tokens), 0)
 
     def render(self, prompt: Prompt, tier: str) -> str:
         """What a recorded sample is looked up by; no text of the prompt, since the log's own prompt was answered."""
-        return json.dumps({"replay": prompt.example_id, "shows": prompt.shows})
+        return json.dumps({"replay": prompt.example_id, "shows": prompt.shows, "step": prompt.step})
 
     def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         """Nothing is paid for, so nothing is reserved.
@@ -162,12 +164,13 @@ class Replay:
         yield [(at, self._serve(request)) for at, request in enumerate(requests)]
 
     def _serve(self, request: Request) -> Completion:
-        example_id, context = _asked(request.text)
+        example_id, context, step = _asked(request.text)
         sampling = request.sampling
         found = self._sample(
             request.tier,
             example_id,
             context,
+            step,
             request.stream,
             request.sample,
             sampling.temperature,
@@ -185,7 +188,7 @@ class Replay:
         """The log's own flag for a line that this replay served, None where it has none. Only scoring asks."""
         stream = "probe" if line.kind == "probe" and not line.attempt else "attempt"
         found = self._sample(
-            line.tier, line.example_id, line.context, stream, line.sample, line.temperature, seed
+            line.tier, line.example_id, line.context, line.step, stream, line.sample, line.temperature, seed
         )
         return found.score if isinstance(found, Sample) else None
 
@@ -194,6 +197,7 @@ class Replay:
         tier: str,
         example_id: str,
         context: str,
+        step: int,
         stream: str,
         sample: int,
         temperature: float,
@@ -204,21 +208,22 @@ class Replay:
         kept = 0
         if stream == "verify":
             pool = recording.verifies.get((tier, example_id), ())
-            if not pool and (tier, example_id, "reflect") in recording.attempts and not recording.verifies:
+            if not pool and (tier, example_id, "reflect", 0) in recording.attempts and not recording.verifies:
                 # Reflexion's logs hold what followed a reflection, not the reflection.
                 return Sample(Completion("", 0, 0, "stop"), temperature, None)
             what = "a verifier's or a reflection's call"
         elif stream == "probe" and (tier, example_id) in recording.probes:
             pool, what = recording.probes[tier, example_id], "a probe"
         else:
-            pool, what = recording.attempts.get((tier, example_id, context), ()), f"a {context} sample"
+            pool, what = recording.attempts.get((tier, example_id, context, step), ()), f"a {context} sample"
+            what += f" on the context of step {step}" if step else ""
         if self.match_temperature:
             pool = [one for one in pool if one.temperature == temperature]
             what += f" at temperature {temperature}"
         if context == "fresh" and stream != "verify":
             if self.order == "seed":
                 pool = _shuffled(pool, f"{seed}|{tier}|{example_id}")
-            if what != "a probe":  # both streams draw on the same samples, from either end
+            if what != "a probe" and not step:  # both streams draw on the same samples, from either end
                 kept = min(self.probes, len(pool)) if not recording.probes else 0
                 parts = {"attempt": pool[: len(pool) - kept], "probe": pool[len(pool) - kept :][::-1]}
                 pool = parts[stream]
@@ -254,10 +259,29 @@ def _first(*values: float | None) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-def _asked(text: str) -> tuple[str, str]:
-    """(example id, what is shown) of a rendered prompt."""
+def _unpriced(tiers: Mapping[str, Sequence[str]]) -> str:
+    """What to say of tiers without a price, each with what it lacks: the option as it can be typed in a shell."""
+    each = ",".join(
+        f"{option_key(tier)}:{{{','.join(f'{name}:…' for name in names)}}}" for tier, names in tiers.items()
+    )
+    one = len(tiers) == 1
+    return (
+        f"the price{'' if one else 's'} of tier{'' if one else 's'} {', '.join(tiers)} "
+        f"{'is' if one else 'are'} not known, and an unknown price is not zero. Say "
+        f"{shlex.quote(f'generator.prices={{{each}}}')}, or generator.price.input=… for all tiers "
+        "(USD per million tokens; units: compute units per token)"
+    )
+
+
+def option_key(name: str) -> str:
+    """A name as the key of an option's {…}, where Hydra takes no quotes."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", name)
+
+
+def _asked(text: str) -> tuple[str, str, int]:
+    """(example id, what is shown, the context's step) of a rendered prompt."""
     found = json.loads(text)
-    return found["replay"], found["shows"]
+    return found["replay"], found["shows"], found["step"]
 
 
 def _shuffled(pool: Sequence[Sample], name: str) -> list[Sample]:
@@ -311,24 +335,24 @@ def _columns(path: str, names: Sequence[str] | None = None) -> Any:
 @lru_cache(maxsize=4)
 def _read(path: str, *state: int) -> Recording:
     table = _columns(path)
-    attempts: dict[tuple[str, str, str], list[Sample]] = {}
+    attempts: dict[tuple[str, str, str, int], list[Sample]] = {}
     probes: dict[tuple[str, str], list[Sample]] = {}
     verifies: dict[tuple[str, str], list[Sample]] = {}
-    failures: dict[tuple[str, str, str, int], list[Failure]] = {}
-    billed: dict[tuple[str, str, str], int] = {}
+    failures: dict[tuple[Any, ...], list[Failure]] = {}
+    billed: dict[tuple[Any, ...], int] = {}
     examples = set()
     for row in table.to_pylist():
         tier, example_id = row["tier"], row["example_id"]
         examples.add(example_id)
-        call = (example_id, tier, row["kind"], row["sample"])
+        prompt = (example_id, tier, row["kind"], row["context"], row["step"])
+        call = (*prompt, row["sample"])
         if row["finish_reason"] == "retried":
-            spent = (row["prompt_tokens"], row["completion_tokens"], row["latency_s"])
+            spent = (row["prompt_tokens"], row["completion_tokens"], row["latency_s"], row["cached_tokens"])
             failures.setdefault(call, []).append(Failure(row["error"], *spent))
             continue
         if row["kind"] == "verify" and not row["finish_reason"]:
             continue  # a check that was no call is made anew
         # Of several samples in one request the first was billed the prompt; served alone, each would have been.
-        prompt = (tier, example_id, row["kind"] + row["context"])
         billed[prompt] = row["prompt_tokens"] or (0 if row["error"] else billed.get(prompt, 0))
         sample = Sample(
             _completion(row, billed[prompt], failures.pop(call, [])), row["temperature"], row["score"]
@@ -338,7 +362,7 @@ def _read(path: str, *state: int) -> Recording:
         elif row["kind"] == "probe" and not row["attempt"]:
             probes.setdefault((tier, example_id), []).append(sample)
         else:
-            attempts.setdefault((tier, example_id, row["context"]), []).append(sample)
+            attempts.setdefault((tier, example_id, row["context"], row["step"]), []).append(sample)
     return Recording(
         attempts, probes, verifies, frozenset(examples), metadata(table.schema).get("tokenizer", TOKENIZER)
     )

@@ -1,16 +1,17 @@
 """The content-addressed generation store: a completion is generated once per (model, prompt, sampling, seed, sample).
 
 SQLite in WAL mode, shared by every process of a machine. A row that is being generated is claimed, so no two processes
-pay for it; each finished batch is one transaction, so a killed run loses at most the batch in flight. Only answered rows
+or threads pay for it; each finished batch is one transaction, so a killed run loses at most the batch in flight. Only answered rows
 are kept: an error is never served again as an answer.
 """
 
 import json
+import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
 from pathlib import Path
 
@@ -23,7 +24,9 @@ VERSION = 1
 LEASE_S = 120.0
 """How long a claim stands without a sign of life from its owner, where its process cannot be looked up."""
 POLL_S = 0.2
-"""How often a row that another process is generating is looked for."""
+"""How often a row that another claimant is generating is looked for."""
+CLAIMANT = "#"
+"""Between the process and the claimant in the owner of a claim."""
 
 _COLUMNS = (
     "text, prompt_tokens, completion_tokens, finish_reason, cached_tokens, latency_s, logprob, failures"
@@ -53,7 +56,6 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.owner = this_process()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Processes wait for each other's commits rather than fail; threads of one share the connection.
@@ -104,10 +106,9 @@ class Store:
         return found
 
     def put(self, rows: Iterable[tuple[str, str, Completion]]) -> None:
-        """Keep (key, model, completion) rows, and give up the claims on them, in one transaction."""
-        now, kept, done = time.time(), [], []
+        """Keep (key, model, completion) rows, and end the claims on them, in one transaction."""
+        now, kept = time.time(), []
         for key, model, c in rows:
-            done.append((bytes.fromhex(key),))
             if not c.error:
                 failures = json.dumps([astuple(one) for one in c.failures])
                 kept.append(
@@ -127,10 +128,26 @@ class Store:
                 )
         with self._transaction():
             self._db.executemany(_INSERT, kept)
-            self._db.executemany("DELETE FROM claims WHERE key=?", done)
+            self._db.executemany("DELETE FROM claims WHERE key=?", [row[:1] for row in kept])
 
-    def claim(self, keys: Sequence[str]) -> list[str]:
-        """Those of the keys that this process is to generate: neither answered nor claimed by a living one."""
+    @contextmanager
+    def claiming(self, keys: Sequence[str]) -> Iterator[list[str]]:
+        """Those of the keys that are the caller's to generate: neither answered nor claimed by another that lives.
+
+        The claims are kept alive meanwhile, and what is left of them is given up at the end. Each call is a claimant of
+        its own, so threads of one process keep out of each other's way as processes do.
+        """
+        owner = f"{this_process()}{CLAIMANT}{secrets.token_hex(8)}"
+        mine = self._claim(keys, owner)
+        try:
+            with self._beating(owner) if mine else nullcontext():
+                yield mine
+        finally:
+            if mine:
+                with self._transaction():
+                    self._db.execute("DELETE FROM claims WHERE owner=?", (owner,))
+
+    def _claim(self, keys: Sequence[str], owner: str) -> list[str]:
         now, mine = time.time(), []
         with self._transaction():
             answered = set(self.get(keys))
@@ -138,31 +155,31 @@ class Store:
             for part in _parts(keys):
                 marks = ",".join("?" * len(part))
                 query = f"SELECT key, owner, until FROM claims WHERE key IN ({marks})"
-                claims |= {key.hex(): (owner, until) for key, owner, until in self._db.execute(query, part)}
-            living = {owner: alive(owner) for owner, _ in claims.values()}
+                claims |= {
+                    key.hex(): (other.partition(CLAIMANT)[0], until)
+                    for key, other, until in self._db.execute(query, part)
+                }
+            living = {process: alive(process) for process in {process for process, _ in claims.values()}}
             for key in keys:
-                owner, until = claims.get(key, ("", 0.0))
-                if key not in answered and (until < now or not living[owner] or owner == self.owner):
+                process, until = claims.get(key, ("", 0.0))
+                if key not in answered and (until < now or not living[process]):
                     mine.append(key)
             self._db.executemany(
                 "INSERT OR REPLACE INTO claims VALUES (?,?,?)",
-                [(bytes.fromhex(key), self.owner, now + LEASE_S) for key in mine],
+                [(bytes.fromhex(key), owner, now + LEASE_S) for key in mine],
             )
         return mine
 
     @contextmanager
-    def holding(self, keys: Sequence[str]) -> Iterator[None]:
-        """Keep claims alive while their rows are generated, and give up what is left of them at the end."""
-        if not keys:
-            yield
-            return
+    def _beating(self, owner: str) -> Iterator[None]:
+        """Renew an owner's claims while their rows are generated."""
         ended = threading.Event()
 
         def beat() -> None:
             while not ended.wait(LEASE_S / 4):
                 with self._transaction():
                     until = time.time() + LEASE_S
-                    self._db.execute("UPDATE claims SET until=? WHERE owner=?", (until, self.owner))
+                    self._db.execute("UPDATE claims SET until=? WHERE owner=?", (until, owner))
 
         heart = threading.Thread(target=beat, daemon=True)
         heart.start()
@@ -171,11 +188,6 @@ class Store:
         finally:
             ended.set()
             heart.join()
-            with self._transaction():
-                self._db.executemany(
-                    "DELETE FROM claims WHERE key=? AND owner=?",
-                    [(bytes.fromhex(key), self.owner) for key in keys],
-                )
 
     def spend(
         self, account: str, tokens: int, usd: float, most_tokens: int | None, most_usd: float | None
@@ -305,7 +317,7 @@ def complete(
 ) -> list[Completion]:
     """One completion per request, in order: from the store where known, else generated and kept.
 
-    What is generated is on disk before it is used. What another process is generating is waited for.
+    What is generated is on disk before it is used. What another process or thread is generating is waited for.
     `on_batch(rows, tokens)` is told of every finished batch.
     """
     identities = {tier: generator.identity(tier) for tier in dict.fromkeys(one.tier for one in requests)}
@@ -315,9 +327,8 @@ def complete(
     missing = [key for key in by_key if key not in known]
     started, generated = time.perf_counter(), 0
     while missing:
-        mine = store.claim(missing) if generator.stored else missing
-        generated += len(mine)
-        with store.holding(mine if generator.stored else []):
+        with store.claiming(missing) if generator.stored else nullcontext(missing) as mine:
+            generated += len(mine)
             wanted = [by_key[key] for key in mine]
             for batch in generator.generate(wanted, spend) if wanted else ():
                 if generator.stored:

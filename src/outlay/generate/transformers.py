@@ -5,11 +5,12 @@ A row draws its random numbers from its own seed, so its text does not depend on
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from outlay.errors import GenerationError
+from outlay.errors import GenerationError, SpendLimitReached
 from outlay.generate import Completion, Price, Prompt, Request, Sampling, Tier
 from outlay.generate.spend import Spend
 from outlay.models import (
@@ -35,6 +36,7 @@ class Transformers:
     device: str = option("auto", choices=("auto", "cpu", "cuda", "mps"))
     batch_tokens: int = option(4096, least=1)  # prompt tokens prefilled together, padding included
     batch_rows: int = option(48, least=1)  # samples decoded together
+    prefill: str | None = None  # the first words of every reply, in place of the prompt's own
     price: Price = field(default_factory=Price)
 
     samples: ClassVar[bool] = True
@@ -77,7 +79,8 @@ class Transformers:
         return count_tokens(self.model, texts, self.revision)
 
     def render(self, prompt: Prompt, tier: str) -> str:
-        return render_chat(self.model, self.revision, prompt)
+        own = prompt if self.prefill is None else replace(prompt, prefill=self.prefill)
+        return render_chat(self.model, self.revision, own)
 
     def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         model = load_causal(self.model, self.revision, self.device, self.dtype)
@@ -85,11 +88,19 @@ class Transformers:
         texts = list(dict.fromkeys(request.text for request in requests))
         ids = dict(zip(texts, token_ids(self.model, texts, self.revision), strict=True))
         lengths = {text: len(one) for text, one in ids.items()}
-        for batch in self._batches(requests, ids):
+        waiting = deque(self._batches(requests, ids))
+        while waiting:
+            batch = waiting.popleft()
             rows = [requests[at] for at in batch]
             try:
                 with spend.batch(rows, lengths) as completions:
                     completions += _decode(model, tokenizer, rows, ids)
+            except SpendLimitReached:
+                if len(batch) == 1:
+                    raise
+                cut = _middle([row.text for row in rows])
+                waiting.extendleft((batch[cut:], batch[:cut]))  # what is left may still cover a part of it
+                continue
             except RuntimeError as error:
                 if "out of memory" not in str(error).lower():
                     raise
@@ -125,6 +136,12 @@ class Transformers:
             prompts, longest = grown, width
         if batch:
             yield batch
+
+
+def _middle(texts: Sequence[str]) -> int:
+    """Where to cut a batch in two: between two prompts where it has several, since each is paid for once a batch."""
+    between = [at for at in range(1, len(texts)) if texts[at] != texts[at - 1]]
+    return min(between or range(1, len(texts)), key=lambda at: abs(2 * at - len(texts)))
 
 
 def _decode(

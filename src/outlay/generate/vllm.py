@@ -6,7 +6,6 @@ why completions are stored, not recomputed).
 """
 
 import atexit
-import hashlib
 import importlib.metadata
 import itertools
 import json
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from outlay.cache import cache_dir
 from outlay.errors import ConfigError, GenerationError, SpendLimitReached
 from outlay.generate import Completion, Price, Prompt, Request, Tier
-from outlay.generate.openai import OpenAI, is_loopback
+from outlay.generate.openai import OpenAI, call_seed, is_loopback
 from outlay.generate.spend import Spend, Ticket
 from outlay.generate.vllm_server import explained, join, settled, unwatch, watch
 from outlay.models import (
@@ -206,12 +205,6 @@ def version() -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     raise GenerationError(f"generator=vllm: vLLM is not installed. Run: {INSTALL}")
-
-
-def call_seed(request: Request) -> int:
-    """vLLM gives sample i of a call seed + i (`ParentRequest`), so every call starts from the same base."""
-    whole = json.dumps([request.seed, request.text, request.stream])
-    return (int(hashlib.sha256(whole.encode()).hexdigest()[:16], 16) >> 2) + request.sample
 
 
 def _calls(requests: Sequence[Request]) -> list[list[int]]:

@@ -296,14 +296,14 @@ def _report(
 
 def command(log: "Log", lines: Sequence["Line"], out: Path, examples: Path) -> str:
     """The run that replays a log by its last tier, its retries too; where a price is not known, with one to change."""
+    from outlay.generate.replay import option_key
+
     tiers = list(_by_tier(lines))
     words = ["dataset=recorded", f"dataset.path={_value(examples)}"]
     words += ["generator=replay", f"generator.path={_value(out)}", f"router.tier={_value(tiers[-1])}"]
-    unknown = unpriced(lines)
+    unknown = ",".join(f"{option_key(one)}:{{input:0,output:0,units:1}}" for one in unpriced(lines))
     if unknown:  # one's own prices stand here
-        words.append(
-            f"generator.prices={{{','.join(f'{_value(one)}:{{input:0,output:0,units:1}}' for one in unknown)}}}"
-        )
+        words.append(f"generator.prices={{{unknown}}}")
     if log.pattern:
         words.append(f"prompt.answer_pattern={_value(log.pattern)}")
     if not any(one.references for one in log.questions.values()):

@@ -40,3 +40,12 @@ def direct_tokens(attempts: "Sequence[Line]") -> int:
     Of n samples in one request the first carries the prompt, so this is one whole call; 0 where none was billed.
     """
     return next((line.tokens for line in attempts if line.tokens), 0)
+
+
+def cannot_fire(predicted: float, factor: float, attempts: int) -> bool:
+    """Whether the rule "observed inflation > factor x predicted" is out of reach.
+
+    Attempts that cost alike inflate a query `attempts` times at most, so the rule is dead from predicted >=
+    attempts / factor on: on the hardest queries, which it was meant for.
+    """
+    return factor * predicted >= attempts

@@ -49,7 +49,7 @@ def report_files(
     against: the runs that the others are compared with; see `comparison.comparison_rows`.
     """
     from outlay.report import ablation, comparison, hull, sheets
-    from outlay.report.agent import calibration, difficulty
+    from outlay.report.agent import calibration, checks, difficulty
 
     whole = [point for point in points if all((Path(point.folder) / name).is_file() for name in FILES)]
     written = sweep_files(points, folder)
@@ -58,10 +58,12 @@ def report_files(
     if any(path.parent.name == "predictor" for path in written):  # not one that an earlier report left there
         written += _tried(calibration.calibration, whole, folder) or ()
     shown = sheets.overview(points)
+    written += sheets.overview_data(points, folder)
     for compared, options in (
         (comparison.comparison, {"against": against}),
         (ablation.ablation, {}),
         (difficulty.inflation_by_difficulty, {}),
+        (checks.verifiers, {}),
     ):
         paths, more = _tried(compared, whole, folder, **options) or ([], [])
         written += paths

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from outlay import __version__
 from outlay.errors import ConfigError, nearest
 from outlay.record import Ended, read_ended
+from outlay.report.agent.checks import notices
 from outlay.report.sheets import Sheet, notes
 from outlay.report.tables import Point, labels
 from outlay.track import Kept, Tracking, artifacts
@@ -98,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}")
+        raise ConfigError(f"report: {message}. outlay report --help lists the options")
 
 
 def _made(out: Path) -> Path:
@@ -228,7 +229,7 @@ def _notes(points: Sequence[Point], runs: Sequence[Kept], filtered_out: int, dou
     bad = sum(int(point.metrics.get("data/skipped_rows", 0)) for point in points)
     if bad:
         said.append(f"{bad} bad rows were left out by the runs (dataset.on_bad_row=skip).")
-    return said + notes(points)
+    return [*said, *notes(points), *notices(points)]
 
 
 def _files(points: Sequence[Ended], out: Path, against: str | None) -> tuple[list[Path], list[Sheet]]:
@@ -267,7 +268,7 @@ def _of_row(row: Mapping[str, str], points: Sequence[Point]) -> list[str]:
     named = [row[key] for key in ("run_id", "first_run", "second_run") if row.get(key)]
     named += (row.get("run_ids") or "").split()
     if named:
-        return named
+        return list(dict.fromkeys(named))
     columns = {
         "dataset": "dataset",
         "unitizer": "unitizer",

@@ -73,6 +73,7 @@ class Row:
     over_held_out_lo: float
     over_held_out_hi: float
     note: str = ""  # which fixed selector is the best
+    run_ids: str = ""  # of all its setting's runs, separated by blanks: regret is against the best of them
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Setting:
     values: "Mapping[str, np.ndarray]"  # policy -> (n,)
     documents: tuple[str, ...]  # (n,)
     oracles: frozenset[str] = frozenset()  # policies that read gold
+    run_ids: tuple[str, ...] = ()
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -156,6 +158,7 @@ def _setting(name: str, points: Sequence[Point]) -> Setting:
         {policy: np.array([score[one] for one in ids]) for policy, score in zip(names, scores, strict=True)},
         tuple(document[one] for one in ids),
         frozenset(policy for policy, point in zip(names, points, strict=True) if point.oracle),
+        tuple(point.run_id for point in points),
     )
 
 
@@ -211,6 +214,7 @@ def _together(settings: Sequence[Setting]) -> Setting:
         {name: np.concatenate([one.values[name] for one in settings]) for name in settings[0].values},
         tuple(document for one in settings for document in one.documents),
         frozenset(name for one in settings for name in one.oracles),
+        tuple(run for one in settings for run in one.run_ids),
     )
 
 
@@ -275,6 +279,7 @@ def _rows(dataset: str, whole: Setting, parts: Sequence[Setting]) -> list[Row]:
                 examples=len(values),
                 documents=documents,
                 note=top if policy == BEST else "",
+                run_ids=" ".join(dict.fromkeys(whole.run_ids)),
                 **figures,
             )
         )

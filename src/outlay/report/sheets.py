@@ -1,11 +1,26 @@
 """Tables as people read them: one table as Markdown, LaTeX (booktabs) and, in the report's page, HTML; with its runs."""
 
+import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlay.report.tables import Point, by_dataset, count, headline, labels, legend, marks, varying
+from outlay.report.tables import (
+    CHECKS,
+    SPOKEN,
+    Point,
+    by_dataset,
+    count,
+    headline,
+    labels,
+    legend,
+    marks,
+    metric,
+    needed,
+    varying,
+    word,
+)
 
 
 @dataclass(frozen=True)
@@ -89,21 +104,27 @@ def latex(sheet: Sheet) -> str:
 
 
 def number(value: float, low: float = math.nan, high: float = math.nan, form: str = ".2f") -> Cell:
-    """ "1.23 [1.02, 1.41]", sorted by the value."""
+    """ "1.23 [1.02, 1.41]", sorted by the value; "∞ [8.02, ∞]" where it is a price of what is not always bought."""
     if math.isnan(value):
         return Cell("–")
-    between = "" if math.isnan(low) or math.isnan(high) else f" [{low:{form}}, {high:{form}}]"
-    value += 0.0  # no minus before a zero
-    return Cell(("∞" if math.isinf(value) else f"{value:{form}}{between}").replace("-", "−"), value)
+
+    def written(one: float) -> str:
+        text = f"{one:{form}}"
+        return "∞" if math.isinf(one) else text if text.strip("-+0.,") else f"{0.0:{form}}"
+
+    # No minus before what rounds to zero; and an interval from ∞ to ∞ says nothing more.
+    text, *ends = map(written, (value, low, high))
+    known = not math.isnan(low) and not math.isnan(high) and not math.isinf(low)
+    return Cell(f"{text}{f' [{ends[0]}, {ends[1]}]' if known else ''}".replace("-", "−"), value)
 
 
 def percent(value: float, low: float = math.nan, high: float = math.nan, signed: bool = False) -> Cell:
     """ "41.0 % [29.1, 54.0]"; signed: a difference in points."""
-    if math.isnan(value):
-        return Cell("–")
-    form = "+.1f" if signed else ".1f"
-    between = "" if math.isnan(low) or math.isnan(high) else f" [{100 * low:{form}}, {100 * high:{form}}]"
-    return Cell(f"{100 * value:{form}}{'' if signed else ' %'}{between}".replace("-", "−"), value)
+    text = number(100 * value, 100 * low, 100 * high, "+.1f" if signed else ".1f").text
+    if signed or math.isnan(value):
+        return Cell(text, value)
+    first, *rest = text.split(" [")
+    return Cell(" [".join([f"{first} %", *rest]), value)
 
 
 def chance(p: float) -> Cell:
@@ -111,8 +132,8 @@ def chance(p: float) -> Cell:
     return Cell("–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}", p)
 
 
-def spoken(metric: str) -> str:
-    return metric.removeprefix("quality/").replace("_", " ")
+def spoken(name: str) -> str:
+    return name.removeprefix("quality/").replace("_", " ")
 
 
 # ---------------------------------------------------------------- what each setting bought
@@ -121,17 +142,25 @@ COLUMNS = (
     ("facts kept", "quality/fact_recall", "percent"),
     ("context tokens", "context/tokens_mean", "tokens"),
     ("tokens a query", "cost/tokens_per_query", "tokens"),
+    ("… for probes", "cost/tokens_probe", "each"),
+    ("… for checks", CHECKS, "each"),
+    ("… for retries", "cost/tokens_retry", "each"),
     ("inflation", "inflation/mean", "times"),
     ("inflation ≥ 2", "inflation/share_ge_2", "percent"),
     ("tokens a right answer", "cost/per_correct", "tokens"),
 )
-NOTHING = {"inflation/mean": 1.0, "inflation/share_ge_2": 0.0}
+NOTHING = {
+    "inflation/mean": 1.0,
+    "inflation/share_ge_2": 0.0,
+    "cost/tokens_probe": 0.0,
+    CHECKS: 0.0,
+    "cost/tokens_retry": 0.0,
+}
 """Values at which a column says nothing."""
 SETTINGS = 6
 """Settings that get columns of their own; of more, a run's name says those that tell it from the others."""
-SPOKEN = {"budget.tokens": "budget", "retry.stop": "stops on"}
-"""Settings whose last part says too little."""
-INSTRUMENT = "generator=lab: small models of the project's own, an instrument; no claim about large ones"
+HEADED = {"retry.stop": "stops on"}
+"""Settings whose heading is not how a name says them."""
 
 
 def overview(points: Sequence[Point]) -> list[Sheet]:
@@ -139,18 +168,10 @@ def overview(points: Sequence[Point]) -> list[Sheet]:
     sheets = []
     several = len(by_dataset(points)) > 1
     for dataset, group in by_dataset(points).items():
-        settings = [key for key in varying(group) if key != "dataset"] or ["generator", "selector", "retry"]
+        settings = _settings_of(group)
         named = names(group) if len(settings) > SETTINGS else {}
         quality = headline(group)
-        shown = [
-            (heading, name, kind)
-            for heading, name, kind in COLUMNS
-            if name != quality
-            and any(
-                math.isfinite(point.metrics.get(name, math.nan)) and point.metrics[name] != NOTHING.get(name)
-                for point in group
-            )
-        ]
+        shown = _columns(group, quality)
         rows = []
         for point in group:
             own = labels(point)
@@ -180,31 +201,66 @@ def overview(points: Sequence[Point]) -> list[Sheet]:
     return sheets
 
 
+def overview_data(points: Sequence[Point], folder: Path) -> list[Path]:
+    """overview.csv, or overview_DATASET.csv where there are several: what the sheets show, as numbers."""
+    written = []
+    several = len(by_dataset(points)) > 1
+    for dataset, group in by_dataset(points).items():
+        settings, quality = _settings_of(group), headline(group)
+        metrics = [quality, *(name for _, name, _ in _columns(group, quality))]
+        measured = [f"{name}{end}" for name in metrics for end in ("", "_lo", "_hi")]
+        measured = [
+            name for name in measured if any(not math.isnan(metric(one.metrics, name)) for one in group)
+        ]
+        path = folder / f"overview{f'_{dataset}' if several else ''}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["dataset", "run", "marks", *settings, *measured, "run_id"])
+            named = names(group)
+            for point in group:
+                own = labels(point)
+                values = (metric(point.metrics, name) for name in measured)
+                writer.writerow(
+                    [
+                        dataset,
+                        named[point.run_id],
+                        marks(point),
+                        *(own.get(key, "") for key in settings),
+                        *("" if math.isnan(value) else value for value in values),
+                        point.run_id,
+                    ]
+                )
+        written.append(path)
+    return written
+
+
+def _settings_of(points: Sequence[Point]) -> list[str]:
+    return [key for key in varying(points) if key != "dataset"] or ["generator", "selector", "retry"]
+
+
+def _columns(points: Sequence[Point], quality: str) -> list[tuple[str, str, str]]:
+    """Those of COLUMNS that say something of these runs."""
+    return [
+        (heading, name, kind)
+        for heading, name, kind in COLUMNS
+        if name != quality
+        and any(
+            math.isfinite(value := metric(point.metrics, name)) and value != NOTHING.get(name)
+            for point in points
+        )
+    ]
+
+
 def names(points: Sequence[Point], leave_out: Sequence[str] = ()) -> dict[str, str]:
     """Run id -> what tells it from the other runs, in as few settings as do; without those of `leave_out`."""
     keys = [key for key in varying(points) if key != "dataset" and key not in leave_out]
     each = [labels(point) for point in points]
-
-    def told_apart(by: Sequence[str]) -> int:
-        return len({tuple(str(own.get(key)) for key in by) for own in each})
-
-    whole = told_apart(keys)
-    for key in sorted(keys, key=lambda key: "." in key, reverse=True):  # options before choices
-        rest = [one for one in keys if one != key]
-        has_options = any(one.startswith(f"{key}.") for one in rest)
-        if not has_options and told_apart(rest) == whole:
-            keys = rest
+    keys = needed(keys, each)
     found = {}
     for point, own in zip(points, each, strict=True):
-        said = [_said(key, own[key]) for key in keys if own.get(key) is not None]
+        said = [word(key, own[key]) for key in keys if own.get(key) is not None]
         found[point.run_id] = f"{' · '.join(said) or point.name} {marks(point)}".rstrip()
     return found
-
-
-def _said(key: str, value: object) -> str:
-    if "." not in key or (isinstance(value, str) and len(value) > 1):
-        return str(value)
-    return f"{short(key)} {value}"
 
 
 def judged(points: Sequence[Point]) -> list[Point]:
@@ -214,21 +270,21 @@ def judged(points: Sequence[Point]) -> list[Point]:
 
 
 def notes(points: Sequence[Point]) -> list[str]:
-    """The marks among these runs, and what kind of models answered."""
-    said = [*legend(points)]
-    if any(point.choices.get("generator") == "lab" for point in points):
-        said.append(INSTRUMENT)
-    return said
+    """What a table must say of these runs: the marks among them, and what kind of models answered."""
+    return legend(points)
 
 
 def short(key: str, among: Sequence[str] = ()) -> str:
     """A setting's heading: its last part where no other setting ends so."""
-    last = SPOKEN.get(key, key.rpartition(".")[2])
+    last = HEADED.get(key) or SPOKEN.get(key, key.rpartition(".")[2])
     return last if sum(one.rpartition(".")[2] == last for one in among) < 2 else key
 
 
 def _metric(point: Point, name: str, kind: str) -> Cell:
-    value, low, high = (point.metrics.get(f"{name}{end}", math.nan) for end in ("", "_lo", "_hi"))
+    value, low, high = (metric(point.metrics, f"{name}{end}") for end in ("", "_lo", "_hi"))
+    if kind == "each":  # a total, of which a query has its share
+        value /= point.metrics["data/examples"]
+        return Cell(count(value), value)
     if kind == "percent":
         return percent(value, low, high)
     if kind == "times":

@@ -35,29 +35,83 @@ def labels(point: Point) -> dict[str, Any]:
         key: value
         for key, value in flat(point.config).items()
         if not key.endswith("_target_")
-        and key.partition(".")[0] not in ("verbose", "output_dir", "tracking", "sweep")
+        and key.partition(".")[0] not in ("verbose", "output_dir", "tracking", "sweep", "tune")
     }
-    return {**{group: choice for group, choice in point.choices.items() if group != "experiment"}, **options}
+    return {
+        **{group: choice for group, choice in point.choices.items() if group not in ("experiment", "tune")},
+        **options,
+    }
 
 
 def varying(points: Sequence[Point]) -> list[str]:
-    """Settings with two values or more among the points that have them; in the order of the config."""
+    """Settings with two values or more among the points that have them; in the order of the config.
+
+    A seed that is everywhere the run's own (dataset.seed, where it is not set) says nothing more than `seed`.
+    """
     each = [labels(point) for point in points]
-    keys = dict.fromkeys(key for one in each for key in one)
+    keys = dict.fromkeys(key for one in each for key in one if not _repeats_seed(key, each))
     return [key for key in keys if len({json.dumps(one[key], default=str) for one in each if key in one}) > 1]
+
+
+def _repeats_seed(key: str, each: Sequence[Mapping[str, Any]]) -> bool:
+    return key.endswith(".seed") and all(one[key] == one.get("seed") for one in each if key in one)
+
+
+SPOKEN = {"budget.tokens": "budget", "retry.max_attempts": "attempts", "router.escalate.rule": "rule"}
+"""Settings whose last part says too little, or too much."""
+
+
+UNTOLD = ("seed", "metrics.scorer", "dataset.split")
+"""Settings of which no value says what it is a value of."""
+
+
+def word(key: str, value: object) -> str:
+    """A setting in a name: a choice, or a value that is a word, says itself; another needs its option's name."""
+    if value == "none" and "." not in key:
+        return f"no {key}"
+    spoken = "." not in key or (isinstance(value, str) and len(value) > 1 and value != "none")
+    if spoken and key not in UNTOLD:
+        return str(value)
+    return f"{SPOKEN.get(key, key.rpartition('.')[2])} {value}"
+
+
+def needed(keys: Sequence[str], each: Sequence[Mapping[str, object]]) -> list[str]:
+    """Of these settings as few as tell the runs apart that all of them do; an option goes before its choice does."""
+
+    def told_apart(by: Sequence[str]) -> int:
+        return len({tuple(str(own.get(key)) for key in by) for own in each})
+
+    kept, whole = list(keys), told_apart(keys)
+    for key in sorted(kept, key=lambda key: "." in key, reverse=True):
+        rest = [one for one in kept if one != key]
+        has_options = any(one.startswith(f"{key}.") for one in rest)
+        if not has_options and told_apart(rest) == whole:
+            kept = rest
+    return kept
 
 
 def said(point: Point, points: Sequence[Point], leave_out: Sequence[str] = ()) -> str:
     """What tells a run from the sweep's others, in a few words."""
     own = labels(point)
-    keys = [key for key in varying(points) if own.get(key) is not None and key not in ("dataset", *leave_out)]
-    words = [
-        str(own[key])
-        if key in point.choices or isinstance(own[key], str)
-        else f"{key.rpartition('.')[2]} {own[key]}"
-        for key in keys
-    ]
-    return " · ".join(dict.fromkeys(words)) or point.name
+    keys = [key for key in varying(points) if key not in ("dataset", *leave_out)]
+    keys = needed(keys, [labels(one) for one in points])
+    return (
+        " · ".join(dict.fromkeys(word(key, own[key]) for key in keys if own.get(key) is not None))
+        or point.name
+    )
+
+
+CHECKS = "cost/tokens_checks"
+"""What the calls of verifiers cost in a run; see `metric`."""
+
+
+def metric(metrics: Mapping[str, float], name: str) -> float:
+    """A run's metric; nan where it has none. CHECKS is the sum over its verifiers."""
+    if name != CHECKS:
+        return metrics.get(name, math.nan)
+    return sum(
+        value for key, value in metrics.items() if key.startswith("verifier/") and key.endswith("/tokens")
+    )
 
 
 MARKS = {
@@ -138,6 +192,8 @@ def with_interval(metrics: Mapping[str, float], name: str, percent: bool = True)
     mean, low, high = (metrics.get(f"{name}{end}", math.nan) * scale for end in ("", "_lo", "_hi"))
     if math.isnan(mean):
         return "–"
+    if math.isnan(low) or math.isnan(high):
+        return f"{mean:.{digits}f}{unit}"
     return f"{mean:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]"
 
 

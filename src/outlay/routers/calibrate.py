@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from outlay.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Mix:
@@ -26,7 +28,15 @@ def calibrate(mean_cost: Callable[[float], float], budget: float, steps: int = 3
     """The mix whose mean cost is the budget; all by one rate where the budget is not binding, or cannot be met.
 
     mean_cost: rate -> mean cost a query on the tune split, non-increasing. Bisection on the logarithm.
+
+    Raises:
+        ConfigError: a budget of nothing, of which no rate is a part.
     """
+    if not budget > 0:
+        raise ConfigError(
+            "the budget is 0: in router.cost the cheapest tier is free, so there is nothing to weigh quality against. "
+            "Use router.cost=units, or a router.cost_share above 0 where a dearer tier is not free"
+        )
     dear = 1e-9 / budget  # not 0, so that of equal qualities the cheaper one is taken
     cheap, spent = dear * 1000, mean_cost(dear)
     if spent <= budget:

@@ -43,7 +43,7 @@ class Cascade:
 
     strategy: str = option("cascade_routing", choices=("routing", "cascading", "cascade_routing", "optimal"))
     verify: str = option("none", choices=("none", "gold"))
-    attempts: int = option(2, least=1)  # on each tier
+    attempts: int = option(2, least=1)  # on each tier; one at temperature 0, where a second is the first
     cost: str = option("units", choices=costs.KINDS)
     mean_cost: float | None = option(None, above=0)
     cost_share: float = option(0.5, least=0, most=1)
@@ -69,7 +69,17 @@ class Cascade:
         return self.verify == "gold"
 
     def policy(self, setting: Setting) -> "CascadePolicy":
-        return CascadePolicy(self, setting, tuple(probe_warnings(setting)))
+        drawn = temperature(setting)
+        told = (
+            [
+                f"router.attempts={self.attempts} is taken as 1: at temperature 0 a second attempt on a tier repeats the "
+                "first word for word. Use retry.temperature=0.7 for attempts that differ"
+            ]
+            if drawn == 0 and self.attempts > 1
+            else []
+        )
+        options = replace(self, attempts=1) if told else self
+        return CascadePolicy(options, setting, tuple(told + probe_warnings(setting)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +246,7 @@ def _shifts(
     rows = []
     for trace, estimates in zip(traces, known, strict=True):
         nodes = [samples_of(trace, tier)[:attempts] for tier in tiers]
-        nodes = [(each * attempts)[:attempts] for each in nodes]  # greedy samples are one, repeated
+        nodes = [(each * attempts)[:attempts] for each in nodes]  # where calls failed, there are fewer
         flat = [line for each in nodes for line in each]
         before = np.array([estimates[line.tier].success for line in flat])
         rows.append(np.array(posterior.of(flat, estimates)) - before)

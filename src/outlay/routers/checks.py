@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import log2
 
+from outlay.inflation import cannot_fire
+
 FEW = 20
 """Failures (or successes) below which a tier's fit says little (ours)."""
 
@@ -36,7 +38,7 @@ def unreachable(utility: Mapping[str, float], direct: Mapping[str, float], attem
 
 def dead_zone(predicted: Sequence[float], factor: float, attempts: int) -> list[str]:
     """The share of queries for which observed inflation cannot pass factor x predicted, if attempts cost alike."""
-    dead = sum(factor * one >= attempts for one in predicted)
+    dead = sum(cannot_fire(one, factor, attempts) for one in predicted)
     if not dead:
         return []
     return [
@@ -48,11 +50,21 @@ def dead_zone(predicted: Sequence[float], factor: float, attempts: int) -> list[
 
 def never_fires(factor: float, attempts: int) -> list[str]:
     """Of the options alone: predicted inflation is at least 1, and attempts of like cost inflate by their number."""
-    if attempts > factor:
+    if not cannot_fire(1.0, factor, attempts):
         return []
     return [
         f"the {factor:g}x rule can never fire: {attempts} attempts inflate a bill by about {attempts} at most. "
         "Raise retry.max_attempts, lower router.escalate.factor, or use router.escalate.rule=index"
+    ]
+
+
+def repeats(attempts: int, temperature: float, option: str) -> list[str]:
+    """Fresh attempts on one tier at temperature 0: each is the first, word for word."""
+    if temperature > 0 or attempts <= 1:
+        return []
+    return [
+        f"{option}={attempts} at temperature 0: every attempt on a tier repeats the first word for word, and is paid for. "
+        f"Use a temperature above 0 (retry.temperature=0.7), or {option}=1"
     ]
 
 

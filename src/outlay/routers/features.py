@@ -6,7 +6,8 @@ from math import log1p
 from typing import TYPE_CHECKING
 
 from outlay.agent.ledger import Trace
-from outlay.inflation import agreement, branching_entropy
+from outlay.inflation import agreement
+from outlay.inflation.features import rounded_entropy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,7 @@ def numbers(trace: Trace, probed: bool = True) -> list[float]:
     if probes:
         answers = [line.answer for line in probes]
         chain = sum(line.completion_tokens for line in probes) / len(probes)
-        known += [branching_entropy(answers), agreement(answers), log1p(chain)]
+        known += [rounded_entropy(answers), agreement(answers), log1p(chain)]
     return known
 
 

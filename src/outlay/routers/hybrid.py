@@ -8,7 +8,7 @@ from outlay.agent.ledger import Trace
 from outlay.routers import Setting, costs
 from outlay.routers.features import fit_describer
 from outlay.routers.pair import PairPolicy, Score, Wins, pair_of
-from outlay.routers.workflow import probe_warnings
+from outlay.routers.workflow import probe_warnings, retry_warnings
 from outlay.schema import option
 
 
@@ -51,5 +51,11 @@ class Hybrid:
             return lambda traces: model.predict_proba(describe.rows(traces))[:, 1]
 
         return PairPolicy(
-            self, setting, weak, strong, learn, probes=True, warnings=tuple(probe_warnings(setting))
+            self,
+            setting,
+            weak,
+            strong,
+            learn,
+            probes=True,
+            warnings=tuple(probe_warnings(setting) + retry_warnings(setting)),
         )

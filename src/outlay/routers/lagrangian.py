@@ -11,7 +11,14 @@ from outlay.routers.calibrate import Mix, calibrate
 from outlay.routers.estimates import ESTIMATORS
 from outlay.routers.explore import Explore, explorer
 from outlay.routers.view import on_tier, tried
-from outlay.routers.workflow import Expected, Workflow, fit_workflow, foretold_by, probe_warnings
+from outlay.routers.workflow import (
+    Expected,
+    Workflow,
+    fit_workflow,
+    foretold_by,
+    probe_warnings,
+    retry_warnings,
+)
 from outlay.schema import option
 
 
@@ -36,7 +43,7 @@ class Lagrangian:
     learns: ClassVar[bool] = True
 
     def policy(self, setting: Setting) -> "LagrangianPolicy":
-        return LagrangianPolicy(self, setting, tuple(probe_warnings(setting)))
+        return LagrangianPolicy(self, setting, tuple(probe_warnings(setting) + retry_warnings(setting)))
 
 
 @dataclass(frozen=True, eq=False)

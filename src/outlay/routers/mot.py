@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from outlay.agent import Action, Attempt, Stop
 from outlay.agent.ledger import Ledger, Trace
-from outlay.routers import Setting
+from outlay.routers import Setting, checks
 from outlay.routers.explore import temperature
 from outlay.routers.view import on_tier, tried
 from outlay.schema import option
@@ -35,7 +35,8 @@ class Mot:
     def policy(self, setting: Setting) -> "MotPolicy":
         drawn = temperature(setting) or 0.7 if self.temperature is None else self.temperature
         weak, strong = self.weak or setting.tiers[0].name, self.strong or setting.tiers[-1].name
-        return MotPolicy(setting.retry, weak, strong, self.k, self.threshold, drawn)
+        told = checks.repeats(self.k, drawn, "router.k")
+        return MotPolicy(setting.retry, weak, strong, self.k, self.threshold, drawn, tuple(told))
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class MotPolicy:
     k: int
     threshold: float
     temperature: float
+    warnings: tuple[str, ...] = ()
 
     def fit(self, ledger: Ledger) -> Self:
         return self

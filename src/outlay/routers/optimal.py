@@ -48,25 +48,3 @@ def best_plan(
         return best
 
     return plan(tuple(failed) if failed else (0,) * len(chances))
-
-
-def least_cost(
-    queries: Sequence[Sequence[Sequence[float]]], costs: Sequence[float], accuracy: float
-) -> float:
-    """The least mean cost at which any policy, mixed ones too, is right on a share `accuracy` of these queries.
-
-    queries: `success` of each, known to the policy (so it is a bound for those that must guess). By duality: the largest,
-    over rates, of (accuracy − mean value) / rate. Infinite where no budget buys the accuracy.
-    """
-
-    def mean(rate: float) -> tuple[float, float]:
-        plans = [best_plan(query, costs, rate) for query in queries]
-        return sum(p.value for p in plans) / len(plans), sum(p.accuracy for p in plans) / len(plans)
-
-    low, high = 1e-9 / min(costs), 1 / min(costs)
-    if mean(low)[1] < accuracy - 1e-9:
-        return float("inf")
-    for _ in range(60):  # the rate at which the best policy's accuracy passes the one asked for
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if mean(middle)[1] >= accuracy else (low, middle)
-    return max((accuracy - mean(rate)[0]) / rate for rate in (low, high))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from outlay.agent import Action, Attempt, Stop, Verify
-from outlay.agent.ledger import Ledger, Line, Trace
-from outlay.routers import Setting, costs
+from outlay.agent.ledger import Ledger, Trace
+from outlay.routers import Setting, checks, costs
 from outlay.routers.explore import temperature
 from outlay.schema import option
 
@@ -14,8 +14,8 @@ from outlay.schema import option
 class Oracle:
     """Tries tiers from the cheapest price a token on, until gold says right.
 
-    attempts: on each tier, in turn. The ledger bills every tier that was tried; `foresight_cost` is the bill of one that
-    had known which tier would be right (RouterBench's oracle).
+    attempts: on each tier, in turn. The ledger bills every tier that was tried; RouterBench's oracle, which knows which
+    tier will be right, pays for that one alone.
     """
 
     cost: str = option("units", choices=costs.KINDS)
@@ -27,7 +27,9 @@ class Oracle:
 
     def policy(self, setting: Setting) -> "OraclePolicy":
         order = sorted(setting.tiers, key=lambda tier: costs.of_call(tier.price, 1, 1, self.cost))
-        return OraclePolicy(tuple(costs.names(order)), self.attempts, temperature(setting))
+        drawn = temperature(setting)
+        told = checks.repeats(self.attempts, drawn, "router.attempts")
+        return OraclePolicy(tuple(costs.names(order)), self.attempts, drawn, tuple(told))
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class OraclePolicy:
     tiers: tuple[str, ...]  # cheapest first
     attempts: int
     temperature: float
+    warnings: tuple[str, ...] = ()
 
     def fit(self, ledger: Ledger) -> Self:
         return self
@@ -50,10 +53,3 @@ class OraclePolicy:
             if sum(line.tier == tier for line in done) < self.attempts:
                 return Attempt(tier, self.temperature)
         return Stop(trace.last_answer(), solved=False)
-
-
-def foresight_cost(trace: Trace, kind: str) -> float:
-    """The cost of the right attempt alone; of the cheapest one where none is right."""
-    tried = [line for line in trace.attempts if not line.error]
-    right: list[Line] = [line for line in tried if trace.verdict(line.attempt, "gold")]
-    return min((costs.of_line(line, kind) for line in right or tried), default=0.0)

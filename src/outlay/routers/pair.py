@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 from outlay.agent import Action
 from outlay.agent.ledger import Ledger, Trace
 from outlay.errors import ConfigError
-from outlay.routers import Setting, checks, costs
+from outlay.routers import Setting, checks
 from outlay.routers.estimates import require_samples
 from outlay.routers.explore import Explore, explorer, samples_of
-from outlay.routers.rehearse import rehearse
+from outlay.routers.rehearse import rehearse_on
 from outlay.routers.view import on_tier, tried
 
 if TYPE_CHECKING:
@@ -110,23 +110,11 @@ class PairPolicy:
         return threshold, checks.budget_missed(budget, float(spent[calls]), self.options.cost)
 
     def _costs(self, tier: str, traces: Sequence[Trace]) -> "np.ndarray":
-        """(n,) what the run's retry costs on a tier, played on the recorded samples, and the probe."""
+        """(n,) what the probe and the run's retry cost on a tier, played on the recorded samples."""
         import numpy as np
 
-        kind, prices = self.options.cost, {one.name: one.price for one in self.setting.tiers}
-        return np.array(
-            [
-                sum(costs.of_line(line, kind) for line in trace.probes)
-                + rehearse(
-                    lambda seen: self.setting.retry.next(seen, tier),
-                    trace,
-                    prices,
-                    kind,
-                    getattr(self.setting.retry, "threshold", None),
-                ).cost
-                for trace in traces
-            ]
-        )
+        played = [rehearse_on(tier, self.setting, trace, self.options.cost, self.probes) for trace in traces]
+        return np.array([one.cost for one in played])
 
 
 def outcomes(traces: Sequence[Trace], weak: str, strong: str) -> Wins:

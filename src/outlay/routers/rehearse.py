@@ -7,8 +7,9 @@ from outlay.agent import Action, Attempt, Probe, Stop, Verify
 from outlay.agent.ledger import Line, Trace
 from outlay.agent.verifiers import agreement, logprob, parsed
 from outlay.generate import Price
-from outlay.routers import costs
+from outlay.routers import Setting, costs
 from outlay.routers.explore import samples_of
+from outlay.routers.view import on_tier
 
 FREE = {"agreement": agreement(), "parse": parsed(), "logprob": logprob()}
 """Checks that need neither gold nor a call, made anew."""
@@ -16,12 +17,26 @@ FREE = {"agreement": agreement(), "parse": parsed(), "logprob": logprob()}
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """quality: the score of the answer it stopped with. inflation: attempts' cost over that of the first."""
+    """quality: the score of the answer it stopped with. cost: of all lines, a probe's included."""
 
     quality: float
     cost: float
-    attempts: int
-    inflation: float
+    bills: tuple[
+        tuple[str, float], ...
+    ]  # (tier, cost) of each attempt in order, a reused probe's samples among them
+
+    @property
+    def attempts(self) -> int:
+        return len(self.bills)
+
+    def on(self, tier: str) -> list[float]:
+        """The attempts' costs on one tier."""
+        return [cost for where, cost in self.bills if where == tier]
+
+    def inflation(self, tier: str) -> float:
+        """A tier's attempts over its first; 1 where none was billed."""
+        paid = self.on(tier)
+        return sum(paid) / paid[0] if paid and paid[0] else 1.0
 
 
 def rehearse(
@@ -40,12 +55,14 @@ def rehearse(
     left = {line.tier: samples_of(explored, line.tier) for line in explored.attempts}
     prompts = {tier: max(line.prompt_tokens for line in lines) for tier, lines in left.items() if lines}
     recorded: dict[int, Line] = {}  # number of a played attempt -> the line it was
-    trace, spent, attempted = Trace(explored.query), 0.0, list[float]()
+    trace, spent, bills = Trace(explored.query), 0.0, list[tuple[str, float]]()
     while True:
         action = decide(trace)
         if isinstance(action, Probe):
             lines = [_blind(line) for line in explored.probes]
-            recorded |= {line.attempt: line for line in explored.probes if line.attempt}  # reused ones
+            reused = [line for line in explored.probes if line.attempt]
+            recorded |= {line.attempt: line for line in reused}
+            bills += [(line.tier, costs.of_line(line, kind)) for line in reused]
             spent += sum(costs.of_line(line, kind) for line in lines)
         elif isinstance(action, Attempt):
             lines = []
@@ -56,8 +73,9 @@ def rehearse(
                 lines.append(
                     replace(_blind(line), attempt=number, prompt_tokens=prompt, context=action.context)
                 )
-                attempted.append(costs.of_call(prices[action.tier], prompt, line.completion_tokens, kind))
-                spent += attempted[-1]
+                paid = costs.of_call(prices[action.tier], prompt, line.completion_tokens, kind)
+                bills.append((action.tier, paid))
+                spent += paid
             left[action.tier] = left.get(action.tier, [])[action.n :]
         elif (
             isinstance(action, Verify)
@@ -73,10 +91,21 @@ def rehearse(
             return Rehearsed(
                 quality=_quality(answer, trace, recorded),
                 cost=spent,
-                attempts=len(attempted),
-                inflation=sum(attempted) / attempted[0] if attempted and attempted[0] else 1.0,
+                bills=tuple(bills),
             )
         trace = trace.plus(replace(line, line=len(trace.lines) + k) for k, line in enumerate(lines))
+
+
+def rehearse_on(tier: str, setting: Setting, explored: Trace, kind: str, probed: bool = True) -> Rehearsed:
+    """Play the run's retry on one tier, after its probe, as the routers run it: what is reused counts among the attempts."""
+    first = setting.tiers[0].name
+
+    def decide(trace: Trace) -> Action:
+        probe = setting.probe.next(trace, first) if probed and explored.probes else None
+        return probe or on_tier(setting.retry, trace, tier)
+
+    prices = {one.name: one.price for one in setting.tiers}
+    return rehearse(decide, explored, prices, kind, getattr(setting.retry, "threshold", None))
 
 
 def _blind(line: Line) -> Line:

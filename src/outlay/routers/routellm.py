@@ -12,6 +12,7 @@ from outlay.agent.ledger import Trace
 from outlay.routers import Setting
 from outlay.routers.features import Embed
 from outlay.routers.pair import PairPolicy, Score, Wins, pair_of
+from outlay.routers.workflow import retry_warnings
 from outlay.schema import option
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class RouteLlm:
             win_rate = KINDS[self.kind](vectors, wins, setting.seed)
             return lambda traces: win_rate(_vectors(traces, setting.embed))
 
-        return PairPolicy(self, setting, weak, strong, learn, probes=False)
+        return PairPolicy(
+            self, setting, weak, strong, learn, probes=False, warnings=tuple(retry_warnings(setting))
+        )
 
 
 WinRate = Callable[["np.ndarray"], "np.ndarray"]

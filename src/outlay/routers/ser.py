@@ -11,7 +11,7 @@ from outlay.inflation import inflation
 from outlay.routers import Setting, checks, costs
 from outlay.routers.estimates import ESTIMATORS
 from outlay.routers.explore import Explore, explorer
-from outlay.routers.view import of_tier, on_tier, tried
+from outlay.routers.view import on_tier, tried
 from outlay.routers.workflow import (
     Expected,
     Workflow,
@@ -20,6 +20,7 @@ from outlay.routers.workflow import (
     fit_workflow,
     foretold_by,
     probe_warnings,
+    retry_warnings,
 )
 from outlay.schema import option
 
@@ -73,7 +74,7 @@ class Ser:
     def policy(self, setting: Setting) -> "SerPolicy":
         factor, attempts = self.escalate.factor, attempts_of(setting)
         warnings = checks.never_fires(factor, attempts) if factor and self.escalate.rule == "paper" else []
-        return SerPolicy(self, setting, tuple(warnings + probe_warnings(setting)))
+        return SerPolicy(self, setting, tuple(warnings + probe_warnings(setting) + retry_warnings(setting)))
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class SerPolicy:
         }
 
     def _leaves(self, trace: Trace, tier: str, up: str, spent: bool) -> bool:
-        rule, here = self.options.escalate, of_tier(trace, tier).attempts
+        rule, here = self.options.escalate, trace.of_tier(tier).attempts
         expected = self._expected(trace)
         if rule.rule == "paper":
             return rule.factor is not None and inflation(here) > rule.factor * expected[tier].inflation
@@ -169,7 +170,8 @@ class SerPolicy:
             found += checks.dead_zone(predicted, options.escalate.factor, workflow.attempts)
         if any(trace.probes for trace in tune):
             blind = replace(self, workflow=self._fitted(ledger, probed=False))
-            without = [one[blind.choice(trace)].cost for one, trace in zip(expected, tune, strict=True)]
+            apart = workflow.apart()  # without a probe nothing is there to be used again
+            without = [apart.of(trace)[blind.choice(trace)].cost for trace in tune]
             with_probe = [one[tier].cost for one, tier in zip(expected, chosen, strict=True)]
             paid = sum(costs.of_line(line, options.cost) for trace in tune for line in trace.probes)
             found += checks.probe_saves(

@@ -11,7 +11,7 @@ from outlay.schema import option
 
 @dataclass(frozen=True)
 class Static:
-    """tier: null takes the generator's only tier. token_budget: a hard limit a query, probes included."""
+    """tier: null takes the generator's first tier. token_budget: a limit a query, probes included; see `executor.Limits`."""
 
     tier: str | None = None
     token_budget: int | None = option(None, least=1)

@@ -1,26 +1,10 @@
-"""What a tier's retry may see of a query: that tier's attempts, under their own numbers."""
+"""What a router sees of a query: the attempts that it asked for, and a tier's retry on that tier's alone."""
 
 from dataclasses import replace
 from typing import Any
 
 from outlay.agent import Action, Stop
 from outlay.agent.ledger import Line, Trace
-
-
-def of_tier(trace: Trace, tier: str) -> Trace:
-    """The trace as if only one tier had been tried.
-
-    Attempts keep their numbers in the whole trace, so that a `Verify` of one means the same there. A probe on another
-    tier counts as made, not as tried.
-    """
-    kept = {line.attempt for line in trace.attempts if line.tier == tier}
-    lines = [
-        replace(line, attempt=0) if line.kind == "probe" and line.attempt not in kept else line
-        for line in trace.lines
-        if line.kind == "probe"
-        or (line.attempt in kept if line.kind == "verify" or line.attempt else line.tier == tier)
-    ]
-    return replace(trace, lines=tuple(lines))
 
 
 def tried(trace: Trace) -> list[Line]:
@@ -30,7 +14,7 @@ def tried(trace: Trace) -> list[Line]:
 
 def on_tier(retry: Any, trace: Trace, tier: str) -> Action:
     """The retry's next action on a tier. Where it gives up without an answer, the vote of all tiers stands."""
-    action: Action = retry.next(of_tier(trace, tier), tier)
+    action: Action = retry.next(trace.of_tier(tier), tier)
     if isinstance(action, Stop) and action.answer is None:
         return replace(action, answer=trace.vote())
     return action

@@ -1,14 +1,15 @@
 """What answering on a tier buys and costs with the run's retries: the two sides of SER and of q - λc."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from outlay.agent.ledger import Ledger, Trace
-from outlay.routers import Setting, checks
+from outlay.routers import Setting, checks, costs
 from outlay.routers.estimates import Estimate, Estimates, fit_estimates
-from outlay.routers.rehearse import FREE, rehearse
+from outlay.routers.explore import temperature
+from outlay.routers.rehearse import FREE, rehearse_on
 
 if TYPE_CHECKING:
     from outlay.inflation.predictor import Predictor
@@ -41,12 +42,14 @@ class Expected:
     utility: float  # U(m): of the tier, whatever the query
     utility_x: float  # U(m, x)
     direct: float  # cost of the first call
-    inflation: float
+    inflation: float  # of all attempts on the tier, a reused probe's samples among them
     estimate: Estimate
+    paid: float = 0.0  # of them, what the probe has paid
 
     @property
     def cost(self) -> float:
-        return self.direct * self.inflation
+        """What is still to be paid: all of it but a reused probe, which is sunk when a tier is chosen."""
+        return max(0.0, self.direct * self.inflation - self.paid)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,29 +58,42 @@ class Workflow:
     attempts: int  # the most that a query may take on a tier
     gold: bool  # the retry stops at the first right answer
     utility: Mapping[str, float]
-    inflation: Mapping[str, float]  # mean over train
+    inflation: Mapping[str, float]  # mean over train, without what a probe's samples save
+    further: Mapping[str, float]  # by tier whose probe is reused: mean cost after it, over that of one call
     predictor: Foretell | None = None
     warnings: tuple[str, ...] = ()
 
     def of(self, trace: Trace) -> dict[str, Expected]:
         """By tier, in the order of the config."""
-        return {
-            tier: Expected(
-                utility=self.utility[tier],
-                utility_x=solved_within(one.success, self.attempts) if self.gold else one.success,
-                direct=one.cost,
-                inflation=self._inflation(trace, tier, one),
-                estimate=one,
-            )
-            for tier, one in self.estimates.of(trace).items()
-        }
+        return {tier: self._on(trace, tier, one) for tier, one in self.estimates.of(trace).items()}
 
-    def _inflation(self, trace: Trace, tier: str, one: Estimate) -> float:
+    def apart(self) -> "Workflow":
+        """The same where the probe's samples are not used again."""
+        return replace(self, further={})
+
+    def _on(self, trace: Trace, tier: str, one: Estimate) -> Expected:
+        reused = [
+            line for line in trace.probes if line.attempt and line.tier == tier and tier in self.further
+        ]
+        attempts = max(self.attempts, len(reused))
+        paid = sum(costs.of_line(line, self.estimates.cost) for line in reused)
+        return Expected(
+            utility=self.utility[tier],
+            utility_x=solved_within(one.success, attempts) if self.gold else one.success,
+            direct=one.cost,
+            inflation=max(1.0, self._inflation(trace, tier, one, len(reused), paid)),
+            estimate=one,
+            paid=paid,
+        )
+
+    def _inflation(self, trace: Trace, tier: str, one: Estimate, reused: int, paid: float) -> float:
+        already = paid / one.cost if one.cost > 0 else 0.0
         if self.predictor is not None:
-            return max(1.0, self.predictor(trace, tier))
-        if self.gold:
-            return max(1.0, expected_attempts(one.success, self.attempts))
-        return self.inflation[tier]
+            return max(already, self.predictor(trace, tier))
+        if self.gold:  # the further attempts are made where none of the probe's samples was right
+            left = max(0, self.attempts - reused)
+            return already + (1 - one.success) ** reused * expected_attempts(one.success, left)
+        return already + self.further[tier] if reused else self.inflation[tier]
 
 
 def fit_workflow(
@@ -90,33 +106,43 @@ def fit_workflow(
     probed: bool = True,
 ) -> Workflow:
     """Fit on train. U(m), and the inflation of a stop rule other than gold, are measured by playing the run's retry against
-    the recorded samples of each train query (ours): what a vote or a verifier makes of them is not a function of p."""
+    the recorded samples of each train query (ours): what a vote or a verifier makes of them is not a function of p.
+
+    probed: whether the probe is played before it, and its samples counted where they serve as attempts."""
     estimates = fit_estimates(ledger, setting.tiers, setting.embed, estimator, cost, router, probed)
-    prices = {tier.name: tier.price for tier in setting.tiers}
-    utility, inflation = {}, {}
-    for tier in prices:
-        played = [
-            rehearse(
-                lambda trace, tier=tier: setting.retry.next(trace, tier),  # type: ignore[misc]
-                one,
-                prices,
-                cost,
-                getattr(setting.retry, "threshold", None),
+    train = ledger.traces("train")
+    reused = {line.tier for one in train for line in one.probes if line.attempt} if probed else set()
+    utility, inflation, further = {}, {}, {}
+    for tier in costs.names(setting.tiers):
+        played = [rehearse_on(tier, setting, one, cost, probed) for one in train]
+        utility[tier] = _mean([one.quality for one in played])
+        if tier in reused:
+            paid = [sum(costs.of_line(x, cost) for x in one.probes if x.tier == tier) for one in train]
+            bills = [one.on(tier) for one in played]
+            further[tier] = _mean(
+                [
+                    (sum(bill) - probe) / bill[0]
+                    for bill, probe in zip(bills, paid, strict=True)
+                    if bill and bill[0]
+                ]
             )
-            for one in ledger.traces("train")
-        ]
-        utility[tier] = sum(one.quality for one in played) / len(played)
-        inflation[tier] = sum(one.inflation for one in played) / len(played)
+            played = [rehearse_on(tier, setting, one, cost, probed=False) for one in train]
+        inflation[tier] = _mean([one.inflation(tier) for one in played])
     return Workflow(
         estimates=estimates,
         attempts=attempts_of(setting),
         gold=getattr(setting.retry, "stop", "none") == "gold",
         utility=utility,
         inflation=inflation,
+        further=further,
         predictor=predictor,
         warnings=estimates.warnings
         + tuple(checks.not_rehearsed(getattr(setting.retry, "asks", None), REHEARSED)),
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
 def foretold_by(where: str | None) -> Foretell | None:
@@ -149,3 +175,10 @@ def probe_warnings(setting: Setting) -> list[str]:
     """Of the probe's options alone."""
     k = getattr(setting.probe, "k", None)
     return checks.few_entropies(k) if k else []
+
+
+def retry_warnings(setting: Setting) -> list[str]:
+    """Of the retry's options alone: a router counts on attempts that differ."""
+    if getattr(setting.retry, "context", "fresh") != "fresh":
+        return []
+    return checks.repeats(attempts_of(setting), temperature(setting), "retry.max_attempts")

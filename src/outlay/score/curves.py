@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 NAN = float("nan")
+SLACK = 1e-9
+"""Two means of the same answers may differ in their last bits: a quality is reached when it is missed by no more."""
 Point = tuple[float, float]
 """(cost, quality)."""
 
@@ -127,14 +129,15 @@ def accuracy_at_budget(cost: Any, quality: Any, budget: float, mix: bool = True)
 
 
 def tokens_at_accuracy(cost: Any, quality: Any, accuracy: float, mix: bool = True) -> float:
-    """The least mean cost that buys a quality of at least `accuracy`; nan where it is never reached."""
+    """The least mean cost that buys a quality of at least `accuracy`, to `SLACK`; nan where it is never reached."""
     import numpy as np
 
     cost, quality = _points(cost, quality)
-    if not (quality >= accuracy).any():
+    reached = quality >= accuracy - SLACK
+    if not reached.any():
         return NAN
     if not mix:
-        return float(cost[quality >= accuracy].min())
+        return float(cost[reached].min())
     curve = hull(cost, quality)  # its quality ascends strictly, so it can be read the other way round
     return float(np.interp(accuracy, curve.quality, curve.cost))
 

@@ -53,6 +53,29 @@ def interval(
     return _draws(_ratio, _sums_by_cluster(values, clusters), level, resamples, seed)[0]
 
 
+def share(
+    values: Any,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    clusters: Sequence[Any] | None = None,
+) -> Estimate:
+    """The mean of right (1) or wrong (0) answers, with the interval of `interval`.
+
+    Where all are right, or all wrong, Clopper and Pearson's over the clusters (over the values without them): resampling
+    equal values would give an interval of no width.
+    """
+    import numpy as np
+
+    column = np.asarray(values, float).reshape(-1)
+    kept = ~np.isnan(column)
+    known = column[kept]
+    if known.size and known.min() == known.max() and known[0] in (0.0, 1.0):
+        cases = known.size if clusters is None else len(set(np.asarray(clusters).astype(str)[kept].tolist()))
+        return clopper_pearson(int(known[0]) * cases, cases, level)
+    return interval(column, level, resamples, seed, clusters)
+
+
 def paired_difference(
     first: Any,
     second: Any,
@@ -113,7 +136,7 @@ def bootstrap(
         return Estimate(value, NAN, NAN)
     rng = np.random.default_rng(seed)
     draws = [rng.integers(n, size=n) for _ in range(resamples)]
-    return _percentiles(value, [statistic(*(column[draw] for column in columns)) for draw in draws], level)
+    return percentiles(value, [statistic(*(column[draw] for column in columns)) for draw in draws], level)
 
 
 def _estimate(statistic: Any, arrays: Sequence[Any], level: float, resamples: int, seed: int) -> Estimate:
@@ -142,17 +165,26 @@ def _draws(
             n, size=(min(rows, resamples - start), n), dtype=np.int32 if n < 2**31 else np.int64
         )
         draws[start : start + rows] = statistic(*(array[index] for array in arrays))
-    return _percentiles(value, draws, level), draws
+    return percentiles(value, draws, level), draws
 
 
-def _percentiles(value: float, draws: Any, level: float) -> Estimate:
+def percentiles(value: float, draws: Any, level: float = 0.95) -> Estimate:
+    """A figure with the percentile interval of its draws; those that are nan are left out.
+
+    A draw may be infinite (a price of what was never bought), and so may an end: between a finite draw and an infinite
+    one there is nothing to interpolate, and the outer one is taken.
+    """
     import numpy as np
 
     draws = np.asarray(draws, dtype=float)
     draws = draws[~np.isnan(draws)]
     if draws.size == 0:
         return Estimate(value, NAN, NAN)
-    lo, hi = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    if np.isinf(draws).any():
+        lo = np.quantile(draws, (1 - level) / 2, method="lower")
+        hi = np.quantile(draws, (1 + level) / 2, method="higher")
+    else:
+        lo, hi = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Estimate(value, float(lo), float(hi))
 
 

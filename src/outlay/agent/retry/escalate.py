@@ -9,7 +9,7 @@ from outlay.agent import Action, Attempt, Stop
 from outlay.agent.ledger import Trace
 from outlay.agent.retry.stopping import CONTEXTS, Stopping, again
 from outlay.errors import ConfigError
-from outlay.inflation import inflation
+from outlay.inflation import cannot_fire, inflation
 from outlay.schema import option
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Escalate(Stopping):
         later = ladder[ladder.index(tier) :] if tier in ladder else [tier]
         last = trace.attempts[-1].tier if trace.attempts else tier
         at = last if last in later else tier
-        here = _on(trace, at)
+        here = trace.of_tier(at)
         left = 0 if self._passed(here, at) else self.attempts_per_tier - len(here.attempts)
         ended = self.ended(here, left)
         if ended is None:
@@ -82,12 +82,8 @@ class Escalate(Stopping):
 
 
 def dead_zone(predicted: float, factor: float | None, max_attempts: int) -> str | None:
-    """Why the rule "observed inflation > factor x predicted" cannot fire; None where it can.
-
-    Attempts that cost alike inflate a query max_attempts times at most, so the rule is dead from
-    predicted >= max_attempts / factor on: on the hardest queries, which it was meant for.
-    """
-    if factor is None or factor * predicted < max_attempts:
+    """Why the rule "observed inflation > factor x predicted" cannot fire; None where it can."""
+    if factor is None or not cannot_fire(predicted, factor, max_attempts):
         return None
     return (
         f"escalation at {factor:g} x the predicted inflation of {predicted:g} needs more than {factor * predicted:g}, "
@@ -101,11 +97,3 @@ def _load(where: str) -> "Predictor":
     from outlay.inflation.predictor import load
 
     return load(where)
-
-
-def _on(trace: Trace, tier: str) -> Trace:
-    """The trace as if one tier alone had been tried; attempts keep their numbers."""
-    numbers = {line.attempt for line in trace.attempts if line.tier == tier}
-    return replace(
-        trace, lines=tuple(line for line in trace.lines if line.attempt == 0 or line.attempt in numbers)
-    )

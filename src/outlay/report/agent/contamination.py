@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outlay.report.agent.lines import Tried, attempts, grouped
 from outlay.report.grid.drawing import write_rows
+from outlay.report.sheets import notes, percent
 from outlay.report.tables import Point, labels
 
 ARMS = ("fresh", "failed", "right", "noise", "other", "answer")
@@ -48,6 +49,7 @@ class ArmRow:
     repeats_fresh: float
     power: float  # to find a loss of WANTED at this number of cases
     run_id: str
+    run_ids: str  # of the arm and of the fresh one, separated by blanks
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,12 @@ class _Case:
 
 def contamination(points: Sequence[Point], folder: Path) -> list[Path]:
     """contamination.csv, .md and the forest plot; nothing in a sweep without its arms."""
-    rows = arm_rows([point for point in points if point.choices.get("retry") == "contaminate"])
+    own = [point for point in points if point.choices.get("retry") == "contaminate"]
+    rows = arm_rows(own)
     if not rows:
         return []
     text = folder / "contamination.md"
-    text.write_text(_markdown(rows), encoding="utf-8")
+    text.write_text(_markdown(rows, notes(own)), encoding="utf-8")
     return [*write_rows(rows, folder / "contamination.csv"), text, *_forest(rows, folder)]
 
 
@@ -80,7 +83,8 @@ def arm_rows(points: Sequence[Point]) -> list[ArmRow]:
         own: list[ArmRow] = []
         for arm in (name for name in ARMS if name in runs):
             cases = _cases(runs[arm], samples)
-            own += _rows(setting, arm, runs[arm].run_id, cases, fresh)
+            run_ids = dict.fromkeys((runs[arm].run_id, runs["fresh"].run_id))
+            own += _rows(setting, arm, " ".join(run_ids), cases, fresh)
         tested = [at for at, row in enumerate(own) if row.chains == "all" and row.arm != "fresh"]
         for at, p in zip(tested, holm([own[at].p for at in tested]), strict=True):
             own[at] = replace(own[at], p_holm=float(p))
@@ -104,7 +108,7 @@ def _length(tried: Tried) -> int:
 
 
 def _rows(
-    setting: str, arm: str, run_id: str, cases: Mapping[str, _Case], fresh: Mapping[str, _Case]
+    setting: str, arm: str, run_ids: str, cases: Mapping[str, _Case], fresh: Mapping[str, _Case]
 ) -> list[ArmRow]:
     import numpy as np
 
@@ -123,12 +127,12 @@ def _rows(
     for name, inside in parts.items():
         ids = [one for one, kept in zip(shared, inside, strict=True) if kept]
         if ids:
-            rows.append(_row(setting, arm, name, run_id, [cases[x] for x in ids], [fresh[x] for x in ids]))
+            rows.append(_row(setting, arm, name, run_ids, [cases[x] for x in ids], [fresh[x] for x in ids]))
     return rows
 
 
 def _row(
-    setting: str, arm: str, chains: str, run_id: str, cases: Sequence[_Case], fresh: Sequence[_Case]
+    setting: str, arm: str, chains: str, run_ids: str, cases: Sequence[_Case], fresh: Sequence[_Case]
 ) -> ArmRow:
     import numpy as np
 
@@ -163,11 +167,12 @@ def _row(
         float(np.mean([case.repeats for case in cases])),
         float(np.mean([case.repeats for case in fresh])),
         mcnemar_power(len(cases), WANTED, 0.0),
-        run_id,
+        run_ids.split()[0],
+        run_ids,
     )
 
 
-def _markdown(rows: Sequence[ArmRow]) -> str:
+def _markdown(rows: Sequence[ArmRow], said: Sequence[str]) -> str:
     lines = [
         "# Contamination: what a shown chain does to the next attempt",
         "",
@@ -175,13 +180,15 @@ def _markdown(rows: Sequence[ArmRow]) -> str:
         "paired by query with the fresh one. p: exact McNemar, Holm over the arms. Power: to find a loss of "
         f"{100 * WANTED:.0f} points.",
         "Finding the chains reads the answer key: this is an instrument, not a policy.",
+        "",
+        *(f"- {line}".replace("*", "\\*") for line in said),
     ]
     for setting in dict.fromkeys(row.setting for row in rows):
         lines += [
             "",
             f"## {setting}",
             "",
-            "| shown | cases | right | fresh, same queries | difference | lost : gained | p | p (Holm) | same wrong answer | power |",
+            "| shown | cases | right | fresh, same queries | difference, points | lost : gained | p | p (Holm) | same wrong answer | power |",
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         for row in rows:
@@ -193,7 +200,7 @@ def _markdown(rows: Sequence[ArmRow]) -> str:
                 "",
                 "By the length of the failed chain:",
                 "",
-                "| shown | chains | cases | difference |",
+                "| shown | chains | cases | difference, points |",
                 "|---|---|---:|---:|",
                 *(f"| {SPOKEN[row.arm]} | {row.chains} | {row.cases} | {_points(row)} |" for row in parts),
             ]
@@ -217,7 +224,7 @@ def _cells(row: ArmRow) -> list[str]:
 
 
 def _points(row: ArmRow) -> str:
-    return f"{100 * row.difference:+.1f} [{100 * row.difference_lo:+.1f}, {100 * row.difference_hi:+.1f}]"
+    return percent(row.difference, row.difference_lo, row.difference_hi, signed=True).text
 
 
 def _forest(rows: Sequence[ArmRow], folder: Path) -> list[Path]:

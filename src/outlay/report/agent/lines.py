@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from outlay.report.tables import Point, labels
+from outlay.report.tables import Point, labels, varying, word
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,25 @@ def grouped(points: Sequence[Point], axis: str) -> Iterator[tuple[str, dict[str,
     groups: dict[str, dict[str, Point]] = {}
     named: dict[str, str] = {}
     each = [labels(point) for point in points]
-    keys = {key for one in each for key in one}
-    varies = [key for key in keys if key != axis and len({str(one.get(key)) for one in each}) > 1]
+    keys = [key for key in sorted({key for one in each for key in one}) if key != axis]
+    varies = [key for key in keys if len({str(one.get(key)) for one in each}) > 1]
+    telling = set(varying(points))
     for point, own in zip(points, each, strict=True):
-        rest = {key: str(own[key]) for key in sorted(varies) if key in own}
-        group = repr(rest)
+        rest = {key: own[key] for key in varies if key in own}
+        group = repr({key: str(value) for key, value in rest.items()})
         groups.setdefault(group, {})[str(own.get(axis))] = point
-        named[group] = " · ".join(_worth_saying(rest)) or str(own.get("dataset"))
+        said = [
+            word(key, value)
+            for key, value in sorted(rest.items(), key=_choices_first)
+            if key in telling and value is not None
+        ]
+        named[group] = " · ".join(dict.fromkeys(said)) or str(own.get("dataset"))
     for group, found in groups.items():
         yield named[group], found
 
 
-def _worth_saying(rest: dict[str, Any]) -> list[str]:
-    """A choice before its options; an option that only says again what its group's choice is, is left out."""
-    return [str(value) for key, value in sorted(rest.items(), key=lambda one: ("." in one[0], one[0]))]
+def _choices_first(one: tuple[str, Any]) -> tuple[bool, str]:
+    return "." in one[0], one[0]
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Spent:
     right: bool
     tier: str  # that answered
     tokens: int
+    checks: int  # of these, tokens of verifiers' calls
     units: float
     usd: float
 
@@ -96,13 +102,24 @@ def spent(folder: str) -> dict[str, Spent]:
     import pyarrow.parquet as pq
 
     units: dict[str, float] = {}
-    table = pq.read_table(Path(folder) / "ledger.parquet", columns=["example_id", "cost_units"])
-    for example, cost in zip(table["example_id"].to_pylist(), table["cost_units"].to_pylist(), strict=True):
+    checks: dict[str, int] = {}
+    names = ("example_id", "kind", "cost_units", "prompt_tokens", "completion_tokens")
+    table = pq.read_table(Path(folder) / "ledger.parquet", columns=list(names))
+    columns = (table[name].to_pylist() for name in names)
+    for example, kind, cost, prompt, completion in zip(*columns, strict=True):
         units[example] = units.get(example, 0.0) + cost
+        if kind == "verify":
+            checks[example] = checks.get(example, 0) + prompt + completion
     found = {}
     with (Path(folder) / "predictions.jsonl").open(encoding="utf-8") as file:
         for one in map(json.loads, file):
-            found[str(one["id"])] = Spent(
-                bool(one["correct"]), one["tier"], one["tokens"], units.get(str(one["id"]), 0.0), one["usd"]
+            name = str(one["id"])
+            found[name] = Spent(
+                bool(one["correct"]),
+                one["tier"],
+                one["tokens"],
+                checks.get(name, 0),
+                units.get(name, 0.0),
+                one["usd"],
             )
     return found

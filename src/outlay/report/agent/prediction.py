@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlay.report.grid.drawing import write_rows
+from outlay.report.sheets import notes
 from outlay.report.tables import Point, labels, said
 
 if TYPE_CHECKING:
@@ -26,16 +27,17 @@ def foretelling(points: Sequence[Point], folder: Path) -> list[Path]:
     from outlay.inflation.predictor import Training, train
 
     runs = [point for point in points if foretellable(point)]
+    asking = [point for point in runs if not _learns(point)]
     tables: dict[bool, list[Cases]] = {True: [], False: []}
-    sweeps: list[tuple[str, KRow]] = []
+    sweeps: list[tuple[Point, str, KRow]] = []
     for point in runs:
-        learns = labels(point)["dataset.split"] in ("train", "tune")
+        learns = _learns(point)
         found = traces(point)
         own = cases(found, point.choices["dataset"])
         if len(own):
             tables[learns].append(own)
         if not learns:
-            sweeps += _k_rows(point, points, found)
+            sweeps += _k_rows(point, asking, found)
     if not tables[True] or not tables[False]:
         return []
     known, asked = joined(tables[True]), joined(tables[False])
@@ -44,15 +46,24 @@ def foretelling(points: Sequence[Point], folder: Path) -> list[Path]:
     path = folder / "predictor.csv"
     import pandas as pd
 
-    pd.DataFrame([row.flat() for row in rows]).to_csv(path, index=False)
+    run_ids = " ".join(
+        point.run_id for point in runs
+    )  # a fit learns from all that learn, and is judged by all others
+    pd.DataFrame([{**row.flat(), "run_ids": run_ids} for row in rows]).to_csv(path, index=False)
     text = folder / "predictor.md"
-    notes = [f"{len(known)} cases to learn from, {len(asked)} to judge by.", *known.notes, *asked.notes]
-    text.write_text(_markdown(rows, sweeps, notes), encoding="utf-8")
+    told = [
+        f"{len(known)} cases to learn from, {len(asked)} to judge by.",
+        *known.notes,
+        *asked.notes,
+        *notes(runs),
+    ]
+    text.write_text(_markdown(rows, [(name, row) for _, name, row in sweeps], told), encoding="utf-8")
     numbers = folder / "predictor_metrics.json"
     numbers.write_text(json.dumps(tracked(rows), indent=1) + "\n", encoding="utf-8")
     written = [path, text, numbers, *sorted(saved.iterdir()), *_figure(rows, folder)]
     if sweeps:
-        written += write_rows([KSweepRow(name, *row) for name, row in sweeps], folder / "k_sweep.csv")
+        kept = [KSweepRow(name, *row, point.run_id) for point, name, row in sweeps]
+        written += write_rows(kept, folder / "k_sweep.csv")
     return written
 
 
@@ -67,6 +78,10 @@ def foretellable(point: Point) -> bool:
     )
 
 
+def _learns(point: Point) -> bool:
+    return labels(point)["dataset.split"] in ("train", "tune")
+
+
 def traces(point: Point) -> "list[Trace]":
     """A run's queries with their scored lines; the question itself is not on the ledger."""
     from outlay.agent.ledger import Ledger, Query, read_ledger
@@ -79,13 +94,13 @@ def traces(point: Point) -> "list[Trace]":
     return Ledger([line for line in lines if line.example_id in queries], queries).traces()
 
 
-def _k_rows(point: Point, points: Sequence[Point], found: "list[Trace]") -> "list[tuple[str, KRow]]":
+def _k_rows(point: Point, among: Sequence[Point], found: "list[Trace]") -> "list[tuple[Point, str, KRow]]":
     from outlay.inflation.features import k_sweep
 
     most = int(labels(point)["probe.k"])
     ks = [k for k in KS if k <= most]
-    name = f"{point.choices['dataset']}, {said(point, points, leave_out=('dataset.split',))}"
-    return [(name, row) for row in k_sweep(found, ks)] if len(ks) > 1 else []
+    name = f"{point.choices['dataset']}, {said(point, among, leave_out=('dataset.split',))}"
+    return [(point, name, row) for row in k_sweep(found, ks)] if len(ks) > 1 else []
 
 
 @dataclass(frozen=True)
@@ -100,9 +115,10 @@ class KSweepRow:
     auroc_hi: float
     distinct: int
     ties: float
+    run_id: str
 
 
-def _markdown(rows: "Sequence[Row]", sweeps: "Sequence[tuple[str, KRow]]", notes: Sequence[str]) -> str:
+def _markdown(rows: "Sequence[Row]", sweeps: "Sequence[tuple[str, KRow]]", told: Sequence[str]) -> str:
     lines = [
         "# What foretells inflation",
         "",
@@ -111,7 +127,7 @@ def _markdown(rows: "Sequence[Row]", sweeps: "Sequence[tuple[str, KRow]]", notes
         "A pooled figure may only tell data sets apart: see the figures within each. Inflation here is that of stopping on the",
         "answer key, as in the paper.",
         "",
-        *(f"- {note}" for note in notes),
+        *(f"- {note}".replace("*", "\\*") for note in told),
     ]
     for tier in dict.fromkeys(row.tier for row in rows):
         lines += [

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outlay.report.agent.lines import Tried, attempts
+from outlay.report.agent.checks import notices
+from outlay.report.agent.lines import Tried, attempts, spent
 from outlay.report.grid.drawing import write_rows
-from outlay.report.tables import Point, labels, said, with_interval
+from outlay.report.sheets import notes
+from outlay.report.tables import CHECKS, Point, labels, marks, metric, said, with_interval
 
 RETRIES = ("none", "fixed", "vote", "adaptive", "escalate")
 
@@ -47,7 +49,7 @@ def retry_curves(points: Sequence[Point], folder: Path) -> list[Path]:
     if not rows:
         return []
     text = folder / "retry_curves.md"
-    text.write_text(_markdown(rows), encoding="utf-8")
+    text.write_text(_markdown(rows, notes(whole)), encoding="utf-8")
     return [*write_rows(rows, folder / "retry_curves.csv"), text, *_figure(rows, folder)]
 
 
@@ -61,19 +63,20 @@ def _makes_all(point: Point) -> bool:
 
 
 def curve_rows(point: Point, points: Sequence[Point]) -> list[CurveRow]:
-    """k = 1 .. max_attempts for one run."""
+    """k = 1 .. max_attempts for one run; a query that was refused every attempt is wrong, and costs nothing."""
     import numpy as np
 
-    from outlay.score.statistics import interval
+    from outlay.score.statistics import interval, share
 
-    tried = [one for one in attempts(point.folder).values() if one]
-    most = max(len(one) for one in tried)
+    made = attempts(point.folder)
+    tried = [made.get(example, []) for example in spent(point.folder)]
+    most = max(map(len, tried), default=0)
     right = np.array([_padded([x.right for x in one], most) for one in tried], float)
     tokens = np.array([_padded([x.tokens for x in one], most) for one in tried], float)
     voted = np.array([[_vote_right(one[:k]) for k in range(1, most + 1)] for one in tried], float)
     before = np.cumsum(right, axis=1) - right > 0  # already solved
     paid = np.cumsum(np.where(before, 0.0, tokens), axis=1)
-    spent = np.cumsum(tokens, axis=1)
+    bill = np.cumsum(tokens, axis=1)
     solved = np.cumsum(right, axis=1) > 0
     rows: list[CurveRow] = []
     for k in range(1, most + 1):
@@ -81,18 +84,18 @@ def curve_rows(point: Point, points: Sequence[Point]) -> list[CurveRow]:
         gain, cost = solved[:, k - 1].mean(), paid[:, k - 1].mean()
         last = (solved[:, k - 2].mean(), paid[:, k - 2].mean()) if k > 1 else (0.0, 0.0)
         vote, last_vote = voted[:, k - 1].mean(), voted[:, k - 2].mean() if k > 1 else 0.0
-        more = spent[:, k - 1].mean() - (spent[:, k - 2].mean() if k > 1 else 0.0)
+        more = bill[:, k - 1].mean() - (bill[:, k - 2].mean() if k > 1 else 0.0)
         rows.append(
             CurveRow(
                 point.choices.get("dataset", ""),
                 said(point, points, leave_out=("retry.max_attempts", "retry.stop")),
                 k,
                 len(tried),
-                *interval(solved[:, k - 1].astype(float)),
+                *share(solved[:, k - 1]),
                 *interval(paid[:, k - 1]),
                 *interval(paid[billed, k - 1] / tokens[billed, 0]),
-                *interval(voted[:, k - 1]),
-                float(spent[:, k - 1].mean()),
+                *share(voted[:, k - 1]),
+                float(bill[:, k - 1].mean()),
                 1000 * (gain - last[0]) / (cost - last[1]) if cost > last[1] else math.nan,
                 1000 * (vote - last_vote) / more if more > 0 else math.nan,
                 float(np.mean([_repeats(one, k) for one in tried if len(one) >= k])),
@@ -120,12 +123,14 @@ def _repeats(tried: Sequence[Tried], k: int) -> bool:
     return any(tried[k - 1].text == one.text for one in tried[: k - 1])
 
 
-def _markdown(rows: Sequence[CurveRow]) -> str:
+def _markdown(rows: Sequence[CurveRow], told: Sequence[str]) -> str:
     lines = [
         "# What each further attempt buys",
         "",
         "Solved: any of the first k attempts is right, i.e. stopping on the answer key *, an oracle. Vote: their majority is",
         "right; no gold. Marginal: right answers more, per 1,000 tokens more. 95 % intervals over queries.",
+        "",
+        *(f"- {line}".replace("*", "\\*") for line in told),
     ]
     for name in dict.fromkeys((row.dataset, row.setting) for row in rows):
         own = [row for row in rows if (row.dataset, row.setting) == name]
@@ -208,8 +213,45 @@ def _figure(rows: Sequence[CurveRow], folder: Path) -> list[Path]:
     return written
 
 
-def inflation_table(points: Sequence[Point], folder: Path) -> list[Path]:
-    """inflation.md: every retrying run, solved and exhausted queries apart; what the same runs' scorers and stops change."""
+@dataclass(frozen=True)
+class InflationRow:
+    """One run that retries, or that the retrying ones are measured against. Intervals are 95 %, over queries."""
+
+    dataset: str
+    setting: str
+    marks: str
+    accuracy: float
+    accuracy_lo: float
+    accuracy_hi: float
+    mean: float  # of (tokens of all attempts) / (tokens of the first)
+    mean_lo: float
+    mean_hi: float
+    ratio_of_means: float
+    ratio_of_means_lo: float
+    ratio_of_means_hi: float
+    solved: float  # the mean over queries that stopped on an accepted attempt
+    solved_lo: float
+    solved_hi: float
+    exhausted: float  # over those that ran out of attempts
+    exhausted_lo: float
+    exhausted_hi: float
+    share_exhausted: float
+    share_exhausted_lo: float
+    share_exhausted_hi: float
+    share_ge_2: float
+    share_ge_2_lo: float
+    share_ge_2_hi: float
+    repeated: float  # share of retries whose text is an earlier attempt's, word for word
+    tokens: float  # a query, probes and verifiers included
+    check_tokens: float  # of these, for verifiers' calls
+    run_id: str
+
+
+MEASURED = ("mean", "ratio_of_means", "solved", "exhausted", "share_exhausted", "share_ge_2")
+
+
+def inflation_rows(points: Sequence[Point]) -> list[InflationRow]:
+    """A row for each run of the retry policies; none where none of them retries."""
     own = [
         point
         for point in points
@@ -217,32 +259,59 @@ def inflation_table(points: Sequence[Point], folder: Path) -> list[Path]:
     ]
     if not any(point.choices.get("retry") != "none" for point in own):
         return []
+    names = {"accuracy": "quality/accuracy"} | {name: f"inflation/{name}" for name in MEASURED}
+    ends = {f"{field}{end}": f"{name}{end}" for field, name in names.items() for end in ("", "_lo", "_hi")}
+    return [
+        InflationRow(
+            dataset=point.choices.get("dataset", ""),
+            setting=said(point, own),
+            marks=marks(point),
+            repeated=metric(point.metrics, "inflation/identical_attempts"),
+            tokens=metric(point.metrics, "cost/tokens_per_query"),
+            check_tokens=metric(point.metrics, CHECKS) / point.metrics["data/examples"],
+            run_id=point.run_id,
+            **{field: metric(point.metrics, name) for field, name in ends.items()},
+        )
+        for point in own
+    ]
+
+
+def inflation_table(points: Sequence[Point], folder: Path) -> list[Path]:
+    """inflation.csv and .md: every retrying run, solved and exhausted queries apart; what scorers and stops change."""
+    rows = inflation_rows(points)
+    if not rows:
+        return []
+    checks = any(row.check_tokens for row in rows)
     lines = [
         "# Inflation: what retries add to the bill of one call",
         "",
         "Mean over queries of (tokens of all attempts) / (tokens of the first). 95 % intervals over queries.",
-        "* stops on the answer key: an oracle. Probes and verifiers are paid for, but are no attempts: see tokens a query.",
+        "Probes and verifiers are paid for, but are no attempts: see tokens a query.",
         "",
-        "| data set | setting | accuracy | inflation | ratio of means | solved | exhausted | share exhausted | share ≥ 2 | repeated | tokens a query |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        *(f"- {line}".replace("*", "\\*") for line in (*notes(points), *notices(points))),
+        "",
+        "| data set | setting | accuracy | inflation | ratio of means | solved | exhausted | share exhausted | share ≥ 2 | "
+        f"repeated | tokens a query |{' … for checks |' if checks else ''}",
+        f"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|{'---:|' if checks else ''}",
     ]
-    for point in own:
-        metrics = point.metrics
-        repeated = metrics.get("inflation/identical_attempts", math.nan)
+    for row in rows:
         cells = [
-            point.choices.get("dataset", ""),
-            said(point, own) + (" *" if point.oracle else ""),
-            with_interval(metrics, "quality/accuracy"),
-            *(
-                with_interval(metrics, f"inflation/{name}", percent=False)
-                for name in ("mean", "ratio_of_means")
-            ),
-            *(with_interval(metrics, f"inflation/{name}", percent=False) for name in ("solved", "exhausted")),
-            *(with_interval(metrics, f"inflation/{name}") for name in ("share_exhausted", "share_ge_2")),
-            "–" if math.isnan(repeated) else f"{100 * repeated:.0f} %",
-            f"{metrics['cost/tokens_per_query']:,.0f}",
+            row.dataset,
+            f"{row.setting} {row.marks}".rstrip().replace("*", "\\*"),
+            _cell(row, "accuracy", True),
+            *(_cell(row, name, False) for name in ("mean", "ratio_of_means", "solved", "exhausted")),
+            *(_cell(row, name, True) for name in ("share_exhausted", "share_ge_2")),
+            "–" if math.isnan(row.repeated) else f"{100 * row.repeated:.0f} %",
+            f"{row.tokens:,.0f}",
+            *((f"{row.check_tokens:,.0f}",) if checks else ()),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     path = folder / "inflation.md"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return [path]
+    return [*write_rows(rows, folder / "inflation.csv"), path]
+
+
+def _cell(row: InflationRow, name: str, percent: bool) -> str:
+    return with_interval(
+        {f"{name}{end}": getattr(row, f"{name}{end}") for end in ("", "_lo", "_hi")}, name, percent
+    )

@@ -1,20 +1,24 @@
 """Every routing policy on the same queries and draws: accuracy over cost, the areas under it, and what gold is worth.
 
-Points of one policy at several budgets make a curve. Bands and intervals resample queries, the same draws for all
-policies, so that differences between policies are paired.
+Points of one policy at several budgets make a curve; runs that differ in their seed only are one point. Bands and intervals
+resample queries, the same draws for all policies and for what they are measured against: all differences are paired.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay.report.agent.lines import spent
-from outlay.report.grid.drawing import write_rows
-from outlay.report.tables import Point, by_dataset, labels, varying
+from outlay.report.agent.checks import notices
+from outlay.report.agent.lines import Spent, spent
+from outlay.report.grid.drawing import footnote, save, write_rows
+from outlay.report.grid.runs import documents_of
+from outlay.report.sheets import notes, number, percent
+from outlay.report.tables import Point, by_dataset, labels, needed, varying, word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,15 +40,27 @@ REFERENCE = "frugalgpt"
 """The policy that the paper compares with."""
 
 
+OF_POLICY = ("router", "retry", "probe", "prompt", "embedder")
+"""Groups whose settings make a policy; what varies of the others (generator, selector, budget) is what policies run on."""
+
+
 @dataclass(frozen=True)
 class PointRow:
-    """One run: what it paid a query, and what it bought. Intervals are 95 %, by a bootstrap over queries."""
+    """One run, or the runs that differ in their seed only: what it paid a query, and what it bought.
+
+    Every column is of the queries that all runs of the setting share. Intervals are 95 %, by a bootstrap over documents
+    (over queries, where each has its own); a query asked under several seeds is drawn with all of them.
+    """
 
     dataset: str
+    setting: (
+        str  # what else varies in the sweep and is no policy's: the generator, the selector, the token budget
+    )
     policy: str
     reads_gold: bool
     budget: str
-    queries: int
+    seeds: int
+    queries: int  # of each seed, summed
     accuracy: float
     accuracy_lo: float
     accuracy_hi: float
@@ -54,22 +70,26 @@ class PointRow:
     cost_p95: float
     cost_max: float
     tokens: float  # a query
+    check_tokens: float  # of these, for verifiers' calls
     usd: float
     cost_per_correct: float
     tiers: str  # share of queries that each tier answered
     fit_tokens: float  # paid once, on the train and tune splits
-    run_id: str
+    run_id: str  # of the first seed
+    run_ids: str  # of all, separated by blanks
 
 
 @dataclass(frozen=True)
 class PolicyRow:
-    """One policy's curve, on the cost range of the single tiers, which is the same for all.
+    """One policy's curve, on the cost range of the single tiers, which is the same for all of a setting.
 
     Every policy may send all queries to the cheapest tier, so that tier's point is on every curve (ours): without it, a
-    policy whose cheapest setting is dear would be worth nothing below it.
+    policy whose cheapest setting is dear would be worth nothing below it. What a figure is measured against (the cheapest
+    and the best tier, the range, the target, the reference) is read off the same resample as the curve itself.
     """
 
     dataset: str
+    setting: str
     policy: str
     reads_gold: bool
     points: int
@@ -80,18 +100,29 @@ class PolicyRow:
     apgr_lo: float
     apgr_hi: float
     at_25: float  # accuracy at a quarter of the range, mixing settings where that buys more; nan: nothing so cheap
+    at_25_lo: float
+    at_25_hi: float
     at_50: float
+    at_50_lo: float
+    at_50_hi: float
     at_75: float
-    cost_at_best: float  # least cost for the accuracy of the best single tier; nan: never reached
+    at_75_lo: float
+    at_75_hi: float
+    cost_at_best: float  # least cost for the accuracy of the best single tier; infinite: never reached
     cost_at_best_lo: float
     cost_at_best_hi: float
     oracle_gap: float  # accuracy of the oracle at this policy's dearest point's cost, less its own
+    oracle_gap_lo: float
+    oracle_gap_hi: float
     over_reference: float  # mean over the range of (own accuracy - frugalgpt's), with its paired interval
     over_reference_lo: float
     over_reference_hi: float
     cost_over_reference: float  # cost at the reference's best accuracy over the reference's, less one
     cost_over_reference_lo: float
     cost_over_reference_hi: float
+    run_ids: (
+        str  # of its points, of the single tiers, and of the reference and the oracle where there are such
+    )
 
 
 @dataclass(frozen=True)
@@ -99,52 +130,94 @@ class PremiumRow:
     """What stopping on the answer key adds to the same policy without it."""
 
     dataset: str
+    setting: str
     policy: str
     budget: str
     accuracy_points: float  # with its paired interval
     accuracy_points_lo: float
     accuracy_points_hi: float
-    cost_ratio: float  # cost with gold over cost without
+    cost_ratio: float  # cost with gold over cost without, paired
+    cost_ratio_lo: float
+    cost_ratio_hi: float
+    run_ids: str
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """A policy at one budget: its runs, one for each seed, query by query."""
+
+    runs: tuple[Point, ...]
+    budget: str
+    right: "np.ndarray"  # (queries,)
+    cost: "np.ndarray"
+    tokens: "np.ndarray"
+    checks: "np.ndarray"
+    usd: "np.ndarray"
+    tiers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Curve:
     policy: str
     gold: bool
-    points: tuple[Point, ...]
-    right: "np.ndarray"  # (points, queries)
-    cost: "np.ndarray"
+    spots: tuple[_Spot, ...]  # cheapest first
+
+    @property
+    def is_of(self) -> str:
+        """Its router."""
+        return self.spots[0].runs[0].choices.get("router", "")
+
+
+@dataclass(frozen=True)
+class _Field:
+    """The policies of one setting, on the queries that all their runs share."""
+
+    dataset: str
+    setting: str
+    curves: tuple[_Curve, ...]
+    documents: tuple[str, ...]  # (queries,) what is drawn together
+    left_out: tuple[str, ...]  # seeds that some policies ran with, and not all
 
 
 def routing(points: Sequence[Point], folder: Path) -> list[Path]:
     """routing_points.csv, routing.csv, routing.md and figure; nothing where fewer than two routers ran."""
     routed = [point for point in points if "quality/accuracy" in point.metrics]
-    rows: list[PointRow] = []
-    policies: list[PolicyRow] = []
-    premiums: list[PremiumRow] = []
-    curves: dict[str, list[_Curve]] = {}
-    for dataset, group in by_dataset(routed).items():
-        if len({point.choices.get("router") for point in group}) < 2:
-            continue
-        found = _curves(group)
-        curves[dataset] = found
-        rows += [row for curve in found for row in _point_rows(dataset, curve)]
-        policies += _policy_rows(dataset, found)
-        premiums += _premiums(dataset, found)
+    rows, policies, premiums, left_out = routing_rows(routed)
     if not rows:
         return []
     text = folder / "routing.md"
-    text.write_text(_markdown(rows, policies, premiums), encoding="utf-8")
-    written = [
-        *write_rows(rows, folder / "routing_points.csv"),
-        *write_rows(policies, folder / "routing.csv"),
-    ]
+    text.write_text(
+        _markdown(rows, policies, premiums, [*notes(routed), *notices(routed), *left_out]), encoding="utf-8"
+    )
+    written = write_rows(rows, folder / "routing_points.csv")
+    if policies:
+        written += write_rows(policies, folder / "routing.csv")
     numbers = folder / "routing_metrics.json"
     numbers.write_text(json.dumps(_metrics(policies), indent=1) + "\n", encoding="utf-8")
     written.append(numbers)
     if premiums:
         written += write_rows(premiums, folder / "gold_premium.csv")
-    return [*written, text, *_figure(rows, folder)]
+    return [*written, text, *_figure(rows, routed, folder)]
+
+
+def routing_rows(
+    points: Sequence[Point],
+) -> tuple[list[PointRow], list[PolicyRow], list[PremiumRow], list[str]]:
+    """Of each data set and setting in which two routers ran or more; and what of it is left out, in words."""
+    left_out = []
+    rows: list[PointRow] = []
+    policies: list[PolicyRow] = []
+    premiums: list[PremiumRow] = []
+    for field in _fields(points):
+        rows += [row for curve in field.curves for row in _point_rows(field, curve)]
+        policies += _policy_rows(field)
+        premiums += _premiums(field)
+        if field.left_out:
+            name = ", ".join(filter(None, (field.dataset, field.setting)))
+            left_out.append(
+                f"{name}: seeds {', '.join(field.left_out)} are left out, not every policy ran with them"
+            )
+    return rows, policies, premiums, left_out
 
 
 def _metrics(policies: Sequence[PolicyRow]) -> dict[str, float]:
@@ -152,7 +225,8 @@ def _metrics(policies: Sequence[PolicyRow]) -> dict[str, float]:
     found: dict[str, float] = {}
     several = len({row.dataset for row in policies}) > 1
     for row in policies:
-        policy = re.sub(r"[^\w. -]+", "-", f"{row.dataset} {row.policy}" if several else row.policy)
+        words = [*([row.dataset] if several else []), *([row.setting] if row.setting else []), row.policy]
+        policy = re.sub(r"[^\w. -]+", "-", " ".join(words))
         values = {"aiq": row.aiq, "apgr": row.apgr, "accuracy_at_budget": row.at_50}
         values |= {"cost_at_accuracy": row.cost_at_best, "oracle_gap": row.oracle_gap}
         found |= {f"routing/{name}/{policy}": value for name, value in values.items() if math.isfinite(value)}
@@ -162,43 +236,117 @@ def _metrics(policies: Sequence[PolicyRow]) -> dict[str, float]:
 # ---------------------------------------------------------------- curves
 
 
-def _curves(points: Sequence[Point]) -> list[_Curve]:
-    """The policies, each with its points on the queries that all runs share, cheapest first."""
+def _fields(points: Sequence[Point]) -> Iterator[_Field]:
+    for dataset, group in by_dataset(points).items():
+        known = varying(group)
+        apart = [key for key in known if key.partition(".")[0] not in (*OF_POLICY, "dataset", "seed")]
+        apart += [key for key in known if key.startswith("dataset.")]
+        for setting, own in _split(group, apart).items():
+            if len({point.choices.get("router") for point in own}) > 1:
+                yield from _of_setting(dataset, setting, own, known)
+
+
+def _split(points: Sequence[Point], keys: Sequence[str]) -> dict[str, list[Point]]:
+    """Points under what they say of these settings, in as few words as tell them apart."""
+    telling = needed(keys, [labels(point) for point in points])
+    found: dict[tuple[str, ...], list[Point]] = {}
+    for point in points:
+        own = labels(point)
+        found.setdefault(tuple(str(own.get(key)) for key in keys), []).append(point)
+    named: dict[str, list[Point]] = {}
+    for values, group in found.items():
+        own = labels(group[0])
+        said = dict.fromkeys(word(key, own[key]) for key in telling if own.get(key) is not None)
+        name = " · ".join(said)
+        if name in named:  # words that say the same of different settings
+            name = " · ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        named[name] = group
+    return named
+
+
+def _of_setting(
+    dataset: str, setting: str, points: Sequence[Point], known: Sequence[str]
+) -> Iterator[_Field]:
+    """The setting's policies over the seeds that all their budgets ran with; without such a seed, each seed by itself."""
+    of_policy = [key for key in known if key.partition(".")[0] in OF_POLICY and key not in BUDGETS]
+    spots: dict[tuple[str, str], dict[str, Point]] = {}
+    for policy, group in _policies(points, of_policy).items():
+        for point in group:
+            own = labels(point)
+            at = json.dumps([own.get(key) for key in BUDGETS], default=str)
+            spots.setdefault((policy, at), {})[str(own.get("seed"))] = point
+    shared = set.intersection(*(set(runs) for runs in spots.values()))
+    if not shared:
+        for seed, alone in _split(points, ["seed"]).items():
+            if len({point.choices.get("router") for point in alone}) > 1:
+                name = " · ".join(one for one in (setting, seed) if one)
+                yield from _of_setting(dataset, name, alone, known)
+        return
+    seeds = sorted(shared)
+    read = {run.folder: spent(run.folder) for runs in spots.values() for run in runs.values()}
+    ids = {
+        seed: sorted(set.intersection(*(set(read[runs[seed].folder]) for runs in spots.values())))
+        for seed in seeds
+    }
+    if not any(ids.values()):
+        return
+    some = next(iter(spots.values()))
+    documents = tuple(name for seed in seeds for name in documents_of(some[seed].folder, ids[seed]))
+    curves: dict[str, list[_Spot]] = {}
+    for (policy, _), runs in spots.items():
+        bills = [read[runs[seed].folder][one] for seed in seeds for one in ids[seed]]
+        curves.setdefault(policy, []).append(_spot(tuple(runs[seed] for seed in seeds), bills))
+    yield _Field(
+        dataset,
+        setting,
+        tuple(
+            _Curve(
+                policy,
+                any(run.oracle for spot in own for run in spot.runs),
+                tuple(sorted(own, key=lambda spot: float(spot.cost.mean()))),
+            )
+            for policy, own in curves.items()
+        ),
+        documents,
+        tuple(sorted({seed for runs in spots.values() for seed in runs} - shared)),
+    )
+
+
+def _spot(runs: tuple[Point, ...], bills: Sequence[Spent]) -> _Spot:
     import numpy as np
 
-    read = {point.run_id: spent(point.folder) for point in points}
-    ids = sorted(set.intersection(*(set(one) for one in read.values())))
-    groups: dict[str, list[Point]] = {}
+    def column(name: str) -> "np.ndarray":
+        return np.array([getattr(one, name) for one in bills], float)
+
+    return _Spot(
+        runs,
+        _budget(runs[0]),
+        column("right"),
+        column("units"),
+        column("tokens"),
+        column("checks"),
+        column("usd"),
+        tuple(one.tier or "none" for one in bills),
+    )
+
+
+def _policies(points: Sequence[Point], keys: Sequence[str]) -> dict[str, list[Point]]:
+    """Runs by policy: the router, and all that varies of it, of retry, probe and prompt, but for the budget.
+
+    Its name has those of its settings that tell it from its router's other runs; and how it stops.
+    """
+    by_router: dict[str, list[Point]] = {}
     for point in points:
-        groups.setdefault(_policy(point, points), []).append(point)
-    curves = []
-    for policy, group in groups.items():
-        right = np.array([[read[p.run_id][one].right for one in ids] for p in group], float)
-        cost = np.array([[read[p.run_id][one].units for one in ids] for p in group], float)
-        order = np.argsort(cost.mean(axis=1), kind="stable")
-        gold = any(point.oracle for point in group)
-        curves.append(_Curve(policy, gold, tuple(group[at] for at in order), right[order], cost[order]))
-    return curves
-
-
-def _policy(point: Point, points: Sequence[Point]) -> str:
-    """The router, and of its settings those that vary and are no budget."""
-    own = labels(point)
-    keys = [
-        key
-        for key in varying(points)
-        if key in own
-        and key not in (*BUDGETS, "router", "dataset", "generator")
-        and key.partition(".")[0] in ("router", "retry", "probe", "prompt")
-    ]
-    router = point.choices.get("router", "")
-    same = [one for one in points if one.choices.get("router") == router]
-    said = [
-        str(own[key])
-        for key in keys
-        if len({str(labels(one).get(key)) for one in same}) > 1 or key == "retry.stop"
-    ]
-    return " · ".join(dict.fromkeys([router, *said]))
+        by_router.setdefault(point.choices.get("router", ""), []).append(point)
+    found: dict[str, list[Point]] = {}
+    for router, group in by_router.items():
+        each = [labels(point) for point in group]
+        telling = [key for key in keys if key != "router" and len({str(own.get(key)) for own in each}) > 1]
+        for said, own in _split(group, telling).items():
+            stops = labels(own[0]).get("retry.stop") if "retry.stop" in keys else None
+            words = dict.fromkeys(one for one in (router, *said.split(" · "), stops) if one)
+            found[" · ".join(words)] = own
+    return found
 
 
 def _budget(point: Point) -> str:
@@ -210,279 +358,332 @@ def _budget(point: Point) -> str:
     return ""
 
 
-def _tiers(points: Sequence[_Curve]) -> list[tuple[float, float]]:
-    """(cost, accuracy) of each single tier, tried once where that ran: the ends of every curve's range."""
-    single = [
-        (float(curve.cost[at].mean()), float(curve.right[at].mean()), curve.points[at])
-        for curve in points
-        if not curve.gold
-        for at in range(len(curve.points))
-        if curve.points[at].choices.get("router") == "static"
-    ]
-    once = [one for one in single if one[2].choices.get("retry") == "none"] or single
-    return [(cost, accuracy) for cost, accuracy, _ in once]
+def _single_tiers(curves: Sequence[_Curve]) -> list[_Spot]:
+    """Each single tier, tried once where that ran: the ends of every curve's range."""
+    single = [spot for curve in curves if not curve.gold and curve.is_of == "static" for spot in curve.spots]
+    return [spot for spot in single if spot.runs[0].choices.get("retry") == "none"] or single
 
 
 # ---------------------------------------------------------------- rows
 
 
-def _point_rows(dataset: str, curve: _Curve) -> list[PointRow]:
+def _point_rows(field: _Field, curve: _Curve) -> list[PointRow]:
     import numpy as np
 
-    from outlay.score.statistics import interval
+    from outlay.score.statistics import interval, share
 
     rows = []
-    for at, point in enumerate(curve.points):
-        right, cost = curve.right[at], curve.cost[at]
-        of = spent(point.folder)
-        tiers: dict[str, int] = {}
-        for one in of.values():
-            tiers[one.tier or "none"] = tiers.get(one.tier or "none", 0) + 1
-        shares = ", ".join(f"{tier} {100 * number / len(of):.0f} %" for tier, number in sorted(tiers.items()))
+    for spot in curve.spots:
+        right, cost, n = spot.right, spot.cost, spot.right.size
+        counts = Counter(spot.tiers)
         rows.append(
             PointRow(
-                dataset,
+                field.dataset,
+                field.setting,
                 curve.policy,
-                point.oracle,
-                _budget(point),
-                right.size,
-                *interval(right),
-                *interval(cost),
+                any(run.oracle for run in spot.runs),
+                spot.budget,
+                len(spot.runs),
+                n,
+                *share(right, clusters=field.documents),
+                *interval(cost, clusters=field.documents),
                 float(np.percentile(cost, 95)),
                 float(cost.max()),
-                float(np.mean([one.tokens for one in of.values()])),
-                float(np.mean([one.usd for one in of.values()])),
+                float(spot.tokens.mean()),
+                float(spot.checks.mean()),
+                float(spot.usd.mean()),
                 float(cost.sum() / right.sum()) if right.sum() else math.inf,
-                shares,
-                point.metrics.get("fit/tokens", 0.0),
-                point.run_id,
+                ", ".join(f"{tier} {100 * number / n:.0f} %" for tier, number in sorted(counts.items())),
+                float(np.mean([run.metrics.get("fit/tokens", 0.0) for run in spot.runs])),
+                spot.runs[0].run_id,
+                _run_ids([spot]),
             )
         )
     return rows
 
 
-def _policy_rows(dataset: str, curves: Sequence[_Curve]) -> list[PolicyRow]:
+def _run_ids(spots: Iterable[_Spot]) -> str:
+    return " ".join(dict.fromkeys(run.run_id for spot in spots for run in spot.runs))
+
+
+Means = tuple["np.ndarray", "np.ndarray"]
+"""Costs and accuracies of some spots: (spots,) each."""
+
+
+def _policy_rows(field: _Field) -> list[PolicyRow]:
     import numpy as np
 
     from outlay.score.curves import accuracy_at_budget, aiq, apgr, tokens_at_accuracy
 
-    tiers = _tiers(curves)
+    tiers = _single_tiers(field.curves)
     if not tiers:
         return []
-    low, high = min(cost for cost, _ in tiers), max(cost for cost, _ in tiers)
-    weak, strong = min(tiers), max(tiers, key=lambda one: one[1])
-    curves = [_with_cheapest(curve, curves) for curve in curves]
-    draws = _draws(curves)
-    reference = next(
-        (curve for curve in curves if curve.policy.split(" · ")[0] == REFERENCE and not curve.gold), None
-    )
-    oracle = next((curve for curve in curves if curve.policy.split(" · ")[0] == "oracle"), None)
+    draws = _draws(field.documents)
+    plain = [curve for curve in field.curves if not curve.gold]
+    reference = next((curve for curve in plain if curve.is_of == REFERENCE), None)
+    oracle = next((curve for curve in field.curves if curve.is_of == "oracle"), None)
 
-    def area(cost: Any, right: Any) -> float:
-        return aiq(cost, right, low, high)
+    def whole(own: Means, single: Means) -> Means:
+        """A curve with the cheapest single tier's point."""
+        at = single[0].argmin()
+        return np.append(own[0], single[0][at]), np.append(own[1], single[1][at])
 
-    def least(cost: Any, right: Any) -> float:
-        return tokens_at_accuracy(cost, right, strong[1])
+    def area(own: Means, single: Means) -> float:
+        return aiq(*whole(own, single), single[0].min(), single[0].max())
 
-    def recovered(cost: Any, right: Any) -> float:
-        return apgr(cost, right, weak, strong)
+    def recovered(own: Means, single: Means) -> float:
+        weak = single[0].argmin()
+        strong = np.lexsort((-single[0], single[1]))[-1]  # of equally good tiers the cheaper
+        ends = ((float(single[0][at]), float(single[1][at])) for at in (weak, strong))
+        return apgr(*whole(own, single), *ends)
 
+    def at_level(level: float) -> Callable[[Means, Means], float]:
+        def bought(own: Means, single: Means) -> float:
+            low, high = single[0].min(), single[0].max()
+            return accuracy_at_budget(*whole(own, single), low + level * (high - low))
+
+        return bought
+
+    def least(own: Means, single: Means) -> float:
+        return _price(tokens_at_accuracy(*whole(own, single), single[1].max()))
+
+    def gap(own: Means, single: Means, other: Means) -> float:
+        dearest = own[0].argmax()
+        return accuracy_at_budget(*whole(other, single), own[0][dearest]) - float(own[1][dearest])
+
+    def over(own: Means, single: Means, other: Means) -> float:
+        return area(own, single) - area(other, single)
+
+    def dearer(own: Means, single: Means, other: Means) -> float:
+        target = whole(other, single)[1].max()
+        price, others = (_price(tokens_at_accuracy(*whole(one, single), target)) for one in (own, other))
+        return price / others - 1
+
+    none = (math.nan,) * 3
     rows = []
-    for curve in curves:
-        cost, right = curve.cost.mean(axis=1), curve.right.mean(axis=1)
-        quarter, half, most = (
-            accuracy_at_budget(cost, right, low + level * (high - low)) for level in LEVELS
-        )
-        gap = math.nan
-        if oracle is not None:
-            at = accuracy_at_budget(oracle.cost.mean(axis=1), oracle.right.mean(axis=1), float(cost.max()))
-            gap = at - float(right[cost.argmax()])
-        over = cheaper = (math.nan, math.nan, math.nan)
-        if reference is not None and reference is not curve:
-            top = reference.right.mean(axis=1).max()
-
-            def dearer(c: Any, r: Any, other_c: Any, other_r: Any, top: float = float(top)) -> float:
-                return tokens_at_accuracy(c, r, top) / tokens_at_accuracy(other_c, other_r, top) - 1
-
-            over = _estimated(lambda c, r, oc, orr: area(c, r) - area(oc, orr), draws, curve, reference)
-            cheaper = _estimated(dearer, draws, curve, reference)
+    for curve in field.curves:
+        own = (curve.spots, tiers)
+        against = (*own, reference.spots) if reference is not None and reference is not curve else None
+        used = [
+            *curve.spots,
+            *tiers,
+            *(reference.spots if reference else ()),
+            *(oracle.spots if oracle else ()),
+        ]
         rows.append(
             PolicyRow(
-                dataset,
+                field.dataset,
+                field.setting,
                 curve.policy,
                 curve.gold,
-                len(curve.points),
-                *_estimated(area, draws, curve),
-                *_estimated(recovered, draws, curve),
-                quarter,
-                half,
-                most,
-                *_estimated(least, draws, curve),
-                gap,
-                *over,
-                *cheaper,
+                len(curve.spots),
+                *_estimated(area, draws, *own),
+                *_estimated(recovered, draws, *own),
+                *_estimated(at_level(LEVELS[0]), draws, *own),
+                *_estimated(at_level(LEVELS[1]), draws, *own),
+                *_estimated(at_level(LEVELS[2]), draws, *own),
+                *_estimated(least, draws, *own),
+                *(_estimated(gap, draws, *own, oracle.spots) if oracle else none),
+                *(_estimated(over, draws, *against) if against else none),
+                *(_estimated(dearer, draws, *against) if against else none),
+                _run_ids(used),
             )
         )
     return sorted(rows, key=lambda row: (row.reads_gold, -np.nan_to_num(row.aiq, nan=-1)))
 
 
-def _with_cheapest(curve: _Curve, curves: Sequence[_Curve]) -> _Curve:
-    """The curve with the cheapest single tier's run as one more point."""
+def _price(cost: float) -> float:
+    """What is never reached has no price, however high."""
+    return math.inf if math.isnan(cost) else cost
+
+
+def _draws(documents: Sequence[str]) -> "np.ndarray":
+    """(1 + RESAMPLES, queries) weights that sum to 1 a row: the sample itself, then resamples of whole documents."""
     import numpy as np
 
-    single = [
-        (float(one.cost[at].mean()), one.right[at], one.cost[at])
-        for one in curves
-        if not one.gold
-        for at in range(len(one.points))
-        if one.points[at].choices.get("router") == "static"
-    ]
-    _, right, cost = min(single, key=lambda one: one[0])
-    return replace(curve, right=np.vstack([right, curve.right]), cost=np.vstack([cost, curve.cost]))
-
-
-def _draws(curves: Sequence[_Curve]) -> "np.ndarray":
-    """(1 + RESAMPLES, queries) weights: first the sample itself, then how often each query was drawn."""
-    import numpy as np
-
-    n = curves[0].right.shape[1]
-    rng = np.random.default_rng(0)
-    drawn = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
-    weights: np.ndarray = np.vstack([np.ones(n), drawn]) / n
-    return weights
+    _, place = np.unique(np.asarray(documents), return_inverse=True)
+    n = int(place.max()) + 1
+    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
+    weights: np.ndarray = np.vstack([np.ones(place.size), drawn[:, place]])
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _estimated(
-    statistic: Callable[..., float], draws: "np.ndarray", *curves: _Curve
+    statistic: Callable[..., float], draws: "np.ndarray", *groups: Sequence[_Spot]
 ) -> tuple[float, float, float]:
-    """A statistic of the curves' mean costs and accuracies, with its percentile interval over the draws."""
+    """A statistic of the mean costs and accuracies of some spots, with its percentile interval over the draws.
+
+    A draw in which it is undefined (an APGR without a gap) is left out; none where that is most of them.
+    """
     import numpy as np
 
-    means = [axis @ draws.T for curve in curves for axis in (curve.cost, curve.right)]
-    values = np.array([statistic(*(axis[:, at] for axis in means)) for at in range(len(draws))], float)
-    known = values[1:][~np.isnan(values[1:])]
-    if math.isnan(values[0]) or known.size < 0.5 * RESAMPLES:
-        return float(values[0]), math.nan, math.nan
-    return float(values[0]), float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))
+    from outlay.score.statistics import percentiles
+
+    means = [
+        tuple(np.stack([getattr(spot, name) for spot in spots]) @ draws.T for name in ("cost", "right"))
+        for spots in groups
+    ]
+    values = np.array(
+        [statistic(*((cost[:, at], right[:, at]) for cost, right in means)) for at in range(len(draws))],
+        float,
+    )
+    value, drawn = float(values[0]), values[1:]
+    if math.isnan(value) or np.isnan(drawn).mean() > 0.5:
+        return value, math.nan, math.nan
+    return percentiles(value, drawn)
 
 
-def _premiums(dataset: str, curves: Sequence[_Curve]) -> list[PremiumRow]:
+def _premiums(field: _Field) -> list[PremiumRow]:
     """Runs that differ in reading gold only: by their stop rule, or by what a cascade verifies with."""
     from outlay.score.statistics import paired_difference
 
-    keys = ("retry.stop", "router.verify")
+    keys = ("retry.stop", "router.verify", "seed", "dataset.seed")
+    draws = _draws(field.documents)
 
-    def rest(point: Point) -> str:
-        own = {key: value for key, value in labels(point).items() if key not in keys}
+    def rest(spot: _Spot) -> str:
+        own = {key: value for key, value in labels(spot.runs[0]).items() if key not in keys}
         return json.dumps(own, sort_keys=True, default=str)
 
-    plain: Mapping[str, tuple[_Curve, int]] = {
-        rest(point): (curve, at)
-        for curve in curves
-        for at, point in enumerate(curve.points)
-        if not point.oracle
-    }
+    def ratio(own: Means, other: Means) -> float:
+        return float(own[0][0] / other[0][0]) if other[0][0] else math.nan
+
+    every = [(curve, spot) for curve in field.curves for spot in curve.spots]
+    plain = {rest(spot): (curve, spot) for curve, spot in every if not spot.runs[0].oracle}
     rows = []
-    for curve in curves:
-        for at, point in enumerate(curve.points):
-            if not point.oracle or rest(point) not in plain:
-                continue
-            other, where = plain[rest(point)]
-            gap = paired_difference(curve.right[at], other.right[where])
-            cost = float(curve.cost[at].mean() / other.cost[where].mean())
-            budget = _budget(point)
-            rows.append(
-                PremiumRow(
-                    dataset, f"{curve.policy} against {other.policy}", budget, gap.value, gap.lo, gap.hi, cost
-                )
+    for curve, spot in every:
+        if not spot.runs[0].oracle or rest(spot) not in plain:
+            continue
+        other, without = plain[rest(spot)]
+        gap = paired_difference(spot.right, without.right, clusters=field.documents)
+        rows.append(
+            PremiumRow(
+                field.dataset,
+                field.setting,
+                f"{curve.policy} against {other.policy}",
+                spot.budget,
+                gap.value,
+                gap.lo,
+                gap.hi,
+                *_estimated(ratio, draws, [spot], [without]),
+                _run_ids([spot, without]),
             )
+        )
     return rows
 
 
 # ---------------------------------------------------------------- how they are shown
 
 
-def _markdown(rows: Sequence[PointRow], policies: Sequence[PolicyRow], premiums: Sequence[PremiumRow]) -> str:
+def _markdown(
+    rows: Sequence[PointRow],
+    policies: Sequence[PolicyRow],
+    premiums: Sequence[PremiumRow],
+    said: Sequence[str],
+) -> str:
     lines = [
         "# Routing: what each policy buys",
         "",
-        "Cost: compute units a query, with every probe, verifier and failed call. Same test queries, same draws; 95 %",
-        f"intervals by {RESAMPLES} resamples of the queries, paired between policies. * reads the answer key: a bound.",
+        "Cost: compute units a query, with every probe, verifier and failed call. Same test queries, same draws; 95 % intervals",
+        f"by {RESAMPLES} resamples, paired between policies; the range, the tiers and the targets are resampled with them.",
         "AIQ: mean accuracy of a policy's hull from the cheapest to the dearest single tier, the cheapest tier being on every",
-        "curve. APGR: the share of the gap between the cheapest and the best single tier that it recovers. Fitting is paid",
-        "once, and stands apart.",
+        "curve. APGR: the share of the gap between the cheapest and the best single tier that it recovers. ∞: never reached.",
+        "Fitting is paid once, and stands apart.",
+        "",
+        *(f"- {line}".replace("*", "\\*") for line in said),
     ]
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        lines += [
-            "",
-            f"## {dataset}: policies",
-            "",
-            "| policy | AIQ | APGR | accuracy at ¼, ½, ¾ of the range | cost at the best tier's accuracy | oracle gap | AIQ over frugalgpt | cost at its accuracy |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|",
-        ]
-        for policy in (one for one in policies if one.dataset == dataset):
-            lines.append(
-                f"| {_starred(policy)} | {_percent(policy, 'aiq')} | "
-                f"{_plain(policy, 'apgr', 2)} | "
-                + ", ".join(_share(value) for value in (policy.at_25, policy.at_50, policy.at_75))
-                + f" | {_plain(policy, 'cost_at_best', 1)} | {_share(policy.oracle_gap)} | "
-                f"{_percent(policy, 'over_reference', signed=True)} | "
-                f"{_percent(policy, 'cost_over_reference', signed=True)} |"
-            )
-        lines += [
-            "",
-            f"## {dataset}: every run",
-            "",
-            "| policy | budget | accuracy | cost a query | p95 | most | cost a right answer | tokens a query | answered by | tokens to fit |",
-            "|---|---|---:|---:|---:|---:|---:|---:|---|---:|",
-        ]
-        for row in (one for one in rows if one.dataset == dataset):
-            lines.append(
-                f"| {_starred(row)} | {row.budget} | {_percent(row, 'accuracy')} | "
-                f"{_plain(row, 'cost', 1)} | {row.cost_p95:,.1f} | {row.cost_max:,.1f} | {row.cost_per_correct:,.1f} | "
-                f"{row.tokens:,.0f} | {row.tiers} | {row.fit_tokens:,.0f} |"
-            )
-        own = [one for one in premiums if one.dataset == dataset]
-        if own:
-            lines += [
-                "",
-                f"## {dataset}: what the answer key is worth",
-                "",
-                "| with and without gold | budget | points of accuracy | cost with over without |",
-                "|---|---|---:|---:|",
-                *(
-                    f"| {one.policy} | {one.budget} | {_percent(one, 'accuracy_points', signed=True)} | {one.cost_ratio:.2f} |"
-                    for one in own
-                ),
-            ]
+    for dataset, setting in dict.fromkeys((row.dataset, row.setting) for row in rows):
+        name = ", ".join(part for part in (dataset, setting) if part)
+        own = [row for row in policies if (row.dataset, row.setting) == (dataset, setting)]
+        runs = [row for row in rows if (row.dataset, row.setting) == (dataset, setting)]
+        gold = [row for row in premiums if (row.dataset, row.setting) == (dataset, setting)]
+        seeds = max(row.seeds for row in runs)
+        asked = f"{runs[0].queries:,} queries" + (f" over {seeds} seeds" if seeds > 1 else "")
+        lines += _table(f"{name}: policies ({asked})", _POLICIES, own)
+        lines += _table(f"{name}: every setting ({asked})", _POINTS, runs)
+        lines += _table(f"{name}: what the answer key is worth", _PREMIUMS, gold)
     return "\n".join(lines) + "\n"
+
+
+def _table(title: str, columns: Mapping[str, Callable[[Any], str]], rows: Sequence[Any]) -> list[str]:
+    """A table under its title; a column that has nothing for any row is left out, and so is a table without rows."""
+    cells = {heading: [cell(row) for row in rows] for heading, cell in columns.items()}
+    cells = {
+        heading: column for heading, column in cells.items() if any(one not in ("–", "") for one in column)
+    }
+    if not cells:
+        return []
+    ends = ["---" if heading in WORDS else "---:" for heading in cells]
+    body = zip(*cells.values(), strict=True)
+    return [
+        "",
+        f"## {title}",
+        "",
+        f"| {' | '.join(cells)} |",
+        f"|{'|'.join(ends)}|",
+        *(f"| {' | '.join(row)} |" for row in body),
+    ]
+
+
+WORDS = ("policy", "budget", "answered by", "with and without gold")
+"""Columns of words."""
 
 
 def _starred(row: Any) -> str:
     return row.policy + (" \\*" if row.reads_gold else "")
 
 
-def _percent(row: Any, name: str, signed: bool = False) -> str:
-    value, low, high = (100 * getattr(row, f"{name}{end}") for end in ("", "_lo", "_hi"))
-    if math.isnan(value):
-        return "–"
-    form = "+.1f" if signed else ".1f"
-    between = "" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]"
-    return f"{value:{form}}{'' if signed else ' %'}{between}"
+def _points(name: str, signed: bool = False) -> Callable[[Any], str]:
+    return lambda row: percent(*_ends(row, name), signed=signed).text
 
 
-def _plain(row: Any, name: str, digits: int) -> str:
-    value, low, high = (getattr(row, f"{name}{end}") for end in ("", "_lo", "_hi"))
-    if math.isnan(value):
-        return "–"
-    return f"{value:,.{digits}f}" + ("" if math.isnan(low) else f" [{low:,.{digits}f}, {high:,.{digits}f}]")
+def _numbers(name: str, form: str) -> Callable[[Any], str]:
+    return lambda row: number(*_ends(row, name), form=form).text
 
 
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.1f} %"
+def _ends(row: Any, name: str) -> tuple[float, float, float]:
+    value, low, high = (getattr(row, f"{name}{end}", math.nan) for end in ("", "_lo", "_hi"))
+    return value, low, high
 
 
-def _figure(rows: Sequence[PointRow], folder: Path) -> list[Path]:
+def _some(name: str) -> Callable[[Any], str]:
+    """A number of tokens; none where nothing was spent."""
+    return lambda row: f"{getattr(row, name):,.0f}" if getattr(row, name) else "–"
+
+
+_POLICIES: Mapping[str, Callable[[Any], str]] = {
+    "policy": _starred,
+    "AIQ": _points("aiq"),
+    "APGR": _numbers("apgr", ".2f"),
+    "accuracy at ¼ of the range": _points("at_25"),
+    "at ½": _points("at_50"),
+    "at ¾": _points("at_75"),
+    "cost at the best tier's accuracy": _numbers("cost_at_best", ",.1f"),
+    "oracle gap, points": _points("oracle_gap", signed=True),
+    f"AIQ over {REFERENCE}, points": _points("over_reference", signed=True),
+    "cost at its accuracy, %": _points("cost_over_reference", signed=True),
+}
+_POINTS: Mapping[str, Callable[[Any], str]] = {
+    "policy": _starred,
+    "budget": lambda row: row.budget,
+    "accuracy": _points("accuracy"),
+    "cost a query": _numbers("cost", ",.1f"),
+    "p95": _numbers("cost_p95", ",.1f"),
+    "most": _numbers("cost_max", ",.1f"),
+    "cost a right answer": _numbers("cost_per_correct", ",.1f"),
+    "tokens a query": _numbers("tokens", ",.0f"),
+    "… for checks": _some("check_tokens"),
+    "answered by": lambda row: row.tiers,
+    "tokens to fit": _some("fit_tokens"),
+}
+_PREMIUMS: Mapping[str, Callable[[Any], str]] = {
+    "with and without gold": lambda row: row.policy,
+    "budget": lambda row: row.budget,
+    "points of accuracy": _points("accuracy_points", signed=True),
+    "cost with over without": _numbers("cost_ratio", ".2f"),
+}
+
+
+def _figure(rows: Sequence[PointRow], points: Sequence[Point], folder: Path) -> list[Path]:
     """Accuracy over cost, a row of panels for each data set: policies that could be deployed, and those that read gold."""
     import matplotlib
 
@@ -491,18 +692,18 @@ def _figure(rows: Sequence[PointRow], folder: Path) -> list[Path]:
 
     from outlay.report.figures import COLORS, MARKERS
 
-    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    fields = list(dict.fromkeys((row.dataset, row.setting) for row in rows))
     kinds = [gold for gold in (False, True) if any(row.reads_gold == gold for row in rows)]
     figure, axes = plt.subplots(
-        len(datasets),
+        len(fields),
         len(kinds),
-        figsize=(7.6 * len(kinds) + 1.5, 4.4 * len(datasets) + 0.5),
+        figsize=(7.6 * len(kinds) + 1.5, 4.4 * len(fields) + 0.5),
         squeeze=False,
         layout="constrained",
     )
-    for line, dataset in zip(axes, datasets, strict=True):
+    for line, field in zip(axes, fields, strict=True):
         for axis, gold in zip(line, kinds, strict=True):
-            shown = [row for row in rows if row.dataset == dataset]
+            shown = [row for row in rows if (row.dataset, row.setting) == field]
             names = list(dict.fromkeys(row.policy for row in shown if row.reads_gold == gold))
             for at, policy in enumerate(names):
                 own = [row for row in shown if row.policy == policy]
@@ -526,7 +727,8 @@ def _figure(rows: Sequence[PointRow], folder: Path) -> list[Path]:
                     linewidth=0,
                 )
             axis.set_title(
-                f"{dataset}: {'stops on the answer key (bounds)' if gold else 'deployable'}", fontsize=10
+                f"{', '.join(filter(None, field))}: {'stops on the answer key (bounds)' if gold else 'deployable'}",
+                fontsize=10,
             )
             axis.set_xlabel("compute units a query")
             axis.set_ylabel("right, %")
@@ -534,10 +736,5 @@ def _figure(rows: Sequence[PointRow], folder: Path) -> list[Path]:
             axis.spines[["top", "right"]].set_visible(False)
             axis.grid(linewidth=0.4, alpha=0.6)
             axis.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    written = []
-    for ending in ("png", "svg"):
-        path = folder / f"routing.{ending}"
-        figure.savefig(path, dpi=160)
-        written.append(path)
-    plt.close(figure)
-    return written
+    footnote(figure, points)
+    return save(figure, folder / "routing")

@@ -29,6 +29,7 @@ from outlay.report.grid.runs import (
     grids,
     ordered,
     panel_metrics,
+    run_ids,
     shared_metrics,
 )
 from outlay.report.tables import Point
@@ -54,6 +55,7 @@ class CurveRow:
     over_lead_lo: float
     over_lead_hi: float
     over_lead_p: float  # two-sided, not adjusted for the number of comparisons
+    run_ids: str  # of the run, and of lead's where it is compared with it
 
 
 def curve_rows(points: Sequence[Point]) -> list[CurveRow]:
@@ -102,6 +104,7 @@ def _curve_row(grid: Grid, metric: str, unitizer: str, selector: str, budget: in
         low,
         high,
         *against,
+        run_ids([run, lead if pair else None]),
     )
 
 

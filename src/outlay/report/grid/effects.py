@@ -27,6 +27,7 @@ from outlay.report.grid.runs import (
     ordered,
     panel_metrics,
     percentile_ends,
+    run_ids,
     shared_metrics,
 )
 from outlay.report.tables import Point
@@ -59,6 +60,7 @@ class EffectRow:
     selectors: int
     unitizers: int
     examples: int
+    run_ids: str
 
 
 def effect_rows(points: Sequence[Point]) -> list[EffectRow]:
@@ -77,7 +79,8 @@ def effect_rows(points: Sequence[Point]) -> list[EffectRow]:
                 ]
                 if len(unitizers) < 2 or len(selectors) < 2:
                     continue
-                found = aligned([runs[unit, name] for name in selectors for unit in unitizers], metric)
+                used = [runs[unit, name] for name in selectors for unit in unitizers]
+                found = aligned(used, metric)
                 if found is None:
                     continue
                 values, ids = found
@@ -99,6 +102,7 @@ def effect_rows(points: Sequence[Point]) -> list[EffectRow]:
                         len(selectors),
                         len(unitizers),
                         len(ids),
+                        run_ids(used),
                     )
                     for source in whole
                 ]

@@ -31,6 +31,7 @@ class PositionRow:
     kept_lo: float
     kept_hi: float
     examples: int
+    run_ids: str
 
 
 def position_rows(points: Sequence[Point]) -> list[PositionRow]:
@@ -79,6 +80,7 @@ def _position_rows(
             float(low[at]),
             float(high[at]),
             len(kept),
+            grid.runs[unitizer, selector, budget].run_id,
         )
         for at, mean in enumerate(kept.mean(axis=0))
     ]

@@ -171,6 +171,11 @@ def documents_of(folder: str, ids: Sequence[str]) -> list[str]:
     return [read.documents[name] for name in ids] if read else list(ids)
 
 
+def run_ids(runs: Iterable[Point | None]) -> str:
+    """The ids of the runs that a row is made from, separated by blanks."""
+    return " ".join(dict.fromkeys(run.run_id for run in runs if run is not None))
+
+
 def document_weights(names: Sequence[str], seed: int = 0) -> "np.ndarray":
     """(RESAMPLES, n) bootstrap weights that sum to 1 a row; the examples of one document are drawn together."""
     import numpy as np

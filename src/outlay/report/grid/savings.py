@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlay.report.grid.drawing import write_rows
-from outlay.report.grid.runs import RESAMPLES, aligned, documents_of, grids, panel_metrics, read_scores
+from outlay.report.grid.runs import (
+    RESAMPLES,
+    aligned,
+    documents_of,
+    grids,
+    panel_metrics,
+    read_scores,
+    run_ids,
+)
 from outlay.report.tables import Point, headline
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ class SavingRow:
     over_full: float  # mean of (own - full's), with its 95 % interval
     over_full_lo: float
     over_full_hi: float
+    run_ids: str  # of both
 
 
 def saving_rows(points: Sequence[Point]) -> list[SavingRow]:
@@ -83,6 +92,7 @@ def saving_rows(points: Sequence[Point]) -> list[SavingRow]:
                     over.value,
                     over.lo,
                     over.hi,
+                    run_ids([run, whole]),
                 )
             )
     return rows

@@ -27,6 +27,7 @@ from outlay.report.grid.runs import (
     documents_of,
     grids,
     ordered,
+    run_ids,
     shared_metrics,
 )
 from outlay.report.tables import Point
@@ -54,6 +55,7 @@ class SeparationRow:
     apart: float
     pairs: int
     examples: int
+    run_ids: str
 
 
 def separation_rows(points: Sequence[Point]) -> list[SeparationRow]:
@@ -99,6 +101,7 @@ def separation_rows(points: Sequence[Point]) -> list[SeparationRow]:
                             float((each > 1.96).mean()),
                             len(each),
                             len(ids),
+                            run_ids(runs),
                         )
                     )
     return rows

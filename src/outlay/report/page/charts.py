@@ -84,7 +84,7 @@ SPECS: Mapping[str, Spec] = {
     "routing_points": Spec(
         "Routing: accuracy over cost",
         "Every routing policy on the same queries and draws; probes, verifiers and failed calls are paid for.",
-        "cost", "accuracy", ("policy",), ("dataset", "reads_gold"), "compute units a query", "right", log=True,
+        "cost", "accuracy", ("policy",), ("dataset", "setting", "reads_gold"), "compute units a query", "right", log=True,
         tip=("budget", "tokens"), mark="reads_gold",
     ),
 }  # fmt: skip

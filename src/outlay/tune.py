@@ -1,0 +1,640 @@
+"""Search over settings: a sweep whose points are asked of a study, round by round. The only module that knows Optuna.
+
+`app.py` runs a round as it runs a grid. The study lives in the sweep's folder, `study.db`, and can be opened with
+Optuna's own tools. A trial is one question to the study; trials that ask for the same settings are one point.
+"""
+
+import csv
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from outlay.errors import ConfigError, nearest
+from outlay.schema import option
+
+if TYPE_CHECKING:
+    from outlay.record import Ended
+    from outlay.report.sheets import Cell, Sheet
+
+STUDY = "study.db"
+SPLIT = "dataset.split"
+COST = "cost/tokens_per_query"
+
+OTHERS = (
+    *(f"cost/{name}" for name in ("tokens_total", "tokens_prompt", "tokens_completion", "tokens_probe")),
+    *(f"cost/{name}" for name in ("tokens_retry", "tokens_per_query", "usd_total", "cost_units_total")),
+    *(f"cost/{name}" for name in ("per_correct", "latency_p50", "latency_p95")),
+    *(f"context/{name}" for name in ("tokens_mean", "tokens_max", "compression")),
+    *(f"context/{name}" for name in ("optimality_mean", "optimality_min", "phi", "rho")),
+    *(f"inflation/{name}" for name in ("mean", "ratio_of_means", "p50", "p95", "share_ge_2")),
+    *(f"inflation/{name}" for name in ("share_exhausted", "solved", "exhausted")),
+)
+"""Metrics beside quality/* that may be an objective."""
+
+
+@dataclass(frozen=True)
+class Untuned:
+    """A sweep is the grid that it says it is."""
+
+    name: ClassVar[str] = "none"
+
+
+@dataclass(frozen=True)
+class Optuna:
+    """objectives: metric -> maximize | minimize; null: the data set's headline quality, and tokens a query
+
+    held_out: the split on which the front's settings are run once more, since what a search has chosen looks better on
+    the examples that it was chosen by; null: they are not.
+    """
+
+    trials: int = option(40, least=1)
+    batch: int = option(8, least=1)
+    sampler: str = option("tpe", choices=("tpe", "nsga2", "random"))
+    objectives: dict[str, str] | None = None
+    held_out: str | None = option("test", choices=("train", "tune", "test"))
+
+    name: ClassVar[str] = "optuna"
+
+    def __post_init__(self) -> None:
+        from outlay.score.quality import METRICS
+
+        known = [*OTHERS, "quality/accuracy", *(f"quality/{name}" for name in METRICS)]
+        for metric, direction in (self.objectives or {}).items():
+            if metric not in known:
+                raise ConfigError(f"objectives: there is no metric '{metric}'. {nearest(metric, known)}")
+            if direction not in ("maximize", "minimize"):
+                raise ConfigError(
+                    f"objectives.{metric}={direction}: {nearest(direction, ('maximize', 'minimize'))}"
+                )
+
+    @property
+    def directions(self) -> list[str]:
+        return list((self.objectives or {}).values()) or ["maximize", "minimize"]
+
+
+# ---------------------------------------------------------------- the space
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values that a key may have: those listed, as overrides write them, or all from low to high.
+
+    step: of a list that is a range; log: small values are tried as often as large ones; whole: of an interval.
+    """
+
+    key: str
+    values: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    step: float | None = None
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def choice(self) -> bool:
+        """Whether it is a group's: options depend on choices, so those are made first."""
+        return "." not in self.key
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """What must be possible before the search begins: an interval's ends, or every value of a list."""
+        return self.values or tuple(self.text(end) for end in (self.low, self.high))
+
+    def text(self, value: Any) -> str:
+        """A study's value as an override writes it; four digits of a real number (ours: enough, and readable)."""
+        if self.step is not None:
+            return self.values[round((value - self.low) / self.step)]
+        if self.values:
+            return str(value)
+        if self.whole:
+            return str(int(value))
+        short = f"{value:.4g}"
+        return short if self.low <= float(short) <= self.high else repr(float(value))
+
+
+@dataclass(frozen=True)
+class Space:
+    """fixed: key -> text, of all points; axes: what is searched. Both apply where a point's choices have such an option."""
+
+    fixed: Mapping[str, str]
+    axes: tuple[Axis, ...]
+
+    def choose(self, has: Callable[[Mapping[str, str], str], bool], of: Callable[[Axis], str]) -> list[str]:
+        """The overrides of one point. has: whether a point with these words has an option; of: the value of an axis."""
+        words = {key: text for key, text in self.fixed.items() if "." not in key}
+        words |= {axis.key: of(axis) for axis in self.axes if axis.choice}
+        choices = dict(words)
+        words |= {key: text for key, text in self.fixed.items() if "." in key and has(choices, key)}
+        words |= {axis.key: of(axis) for axis in self.axes if not axis.choice and has(choices, axis.key)}
+        return [*(f"{key}={text}" for key, text in words.items()), "sweep=[]"]
+
+
+# ---------------------------------------------------------------- the study
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One question to the study. values: of the objectives; None where its point failed, or has not ended."""
+
+    number: int
+    point: int | None
+    values: tuple[float, ...] | None
+
+
+class Search:
+    """A study, and which point answers which trial. Everything that a resume needs is in its file.
+
+    The sampler of a round is seeded by `seed` and the round's first trial, so that a sweep which was killed and goes on
+    asks for what an undisturbed one asks.
+    """
+
+    def __init__(
+        self, options: Optuna, space: Space, seed: int, folder: Path | None = None, points: int = 0
+    ) -> None:
+        """folder: of the sweep, None: nothing is kept; points: how many its plan has.
+
+        Raises:
+            ConfigError: the folder's study searches another space, or for something else.
+        """
+        optuna = _optuna()
+        self._options, self._space, self._seed = options, space, seed
+        self._state = optuna.trial.TrialState
+        storage = None if folder is None else optuna.storages.RDBStorage(f"sqlite:///{folder / STUDY}")
+        self._study = optuna.create_study(
+            study_name="tune", storage=storage, directions=options.directions, load_if_exists=True
+        )
+        self._hold("objectives", dict(options.objectives or {}))
+        self._hold("space", {axis.key: asdict(axis) for axis in space.axes})
+        # What was asked and never planned: the sweep was killed in between.
+        self._places = {trial: point for trial, point in self._kept("places").items() if point < points}
+        self.passed_over: dict[int, str] = self._kept("passed_over")  # trial -> why no run can be so
+        # point -> the trial of the front whose settings it has, on the held-out split
+        self.held_out = {point: trial for point, trial in self._kept("held_out").items() if point < points}
+        for trial in self._all():
+            if not trial.state.is_finished() and trial.number not in self._places:
+                self._study.tell(trial.number, state=self._state.FAIL)
+
+    def _hold(self, name: str, value: dict[str, Any]) -> None:
+        now, then = json.loads(json.dumps(value)), self._study.user_attrs.get(name)
+        if then is None:
+            self._study.set_user_attr(name, now)
+        elif then != now:
+            (key, *_) = [key for key in {**then, **now} if then.get(key) != now.get(key)] or [name]
+            raise ConfigError(
+                f"resume: the study's {name} are not this command's ({key} differs). Give only resume=... and "
+                "tune.trials, or start a new sweep"
+            )
+
+    def _kept(self, name: str) -> dict[int, Any]:
+        return {int(key): value for key, value in self._study.user_attrs.get(name, {}).items()}
+
+    def _keep(self, name: str, value: Mapping[int, Any]) -> None:
+        self._study.set_user_attr(name, {str(key): one for key, one in value.items()})
+
+    def _all(self) -> list[Any]:
+        return list(self._study.get_trials(deepcopy=False))
+
+    @property
+    def left(self) -> int:
+        """Trials not asked yet."""
+        return self._options.trials - len(self._places) - len(self.passed_over)
+
+    def ask(self, has: Callable[[Mapping[str, str], str], bool]) -> dict[int, list[str]]:
+        """The next round: trial -> its point's overrides."""
+        seed = (1_000_003 * self._seed + len(self._all())) % 2**32
+        self._study.sampler = _sampler(self._options, seed)
+        asked = {}
+        for _ in range(min(self._options.batch, self.left)):
+            trial = self._study.ask()
+            asked[trial.number] = self._space.choose(has, partial(_suggested, trial))
+        return asked
+
+    def place(self, places: Mapping[int, int], passed_over: Mapping[int, str]) -> None:
+        """The points that answer a round's trials; and the trials that no run can answer, and why."""
+        self._places |= places
+        self.passed_over |= passed_over
+        self._keep("passed_over", self.passed_over)
+        self._keep("places", self._places)
+        for trial in passed_over:
+            self._study.tell(trial, state=self._state.FAIL)
+
+    def tell(self, ended: Mapping[int, "Ended"]) -> None:
+        """How points ended: a point's objectives, or FAIL. One that was killed is left open, for a resume.
+
+        Raises:
+            ConfigError: a finished run has no such metric.
+        """
+        names = self.names(list(ended.values()))
+        again = self._kept("again")
+        for trial in self._all():
+            one = ended.get(self._places.get(trial.number, -1))
+            if one is None or one.status not in ("FINISHED", "FAILED"):
+                continue
+            values = _values(one, names) if one.status == "FINISHED" else None
+            if not trial.state.is_finished():
+                failed = None if values else self._state.FAIL
+                self._study.tell(trial.number, values, state=failed)
+            elif values and trial.state == self._state.FAIL and trial.number not in again.values():
+                # It failed, and finished when it was run again: what was told cannot be changed, so a trial is added.
+                self._study.add_trial(
+                    _optuna().trial.create_trial(
+                        params=trial.params, distributions=trial.distributions, values=list(values)
+                    )
+                )
+                again[len(self._all()) - 1] = trial.number
+                self._keep("again", again)
+
+    def names(self, ended: Sequence["Ended"]) -> list[str]:
+        """The objectives; the headline quality is known once a run has finished, and then stays."""
+        from outlay.report.tables import headline
+
+        if self._options.objectives:
+            return list(self._options.objectives)
+        kept = self._study.user_attrs.get("headline")
+        finished = [one for one in ended if one.status == "FINISHED"]
+        if kept is None and finished:
+            kept = headline(finished)
+            self._study.set_user_attr("headline", kept)
+        return [kept or "quality", COST]
+
+    @property
+    def directions(self) -> list[str]:
+        return self._options.directions
+
+    def trials(self) -> list[Trial]:
+        """In the order of asking; a trial whose point finished only when it was run again has that run's values."""
+        again = self._kept("again")
+        every = self._all()
+        values = {again.get(one.number, one.number): tuple(one.values) for one in every if one.values}
+        return [
+            Trial(one.number, self._places.get(one.number), values.get(one.number))
+            for one in every
+            if one.number not in again and {one.number} & {*self._places, *self.passed_over}
+        ]
+
+    def first_of(self, point: int) -> int | None:
+        """The first trial that a point answers."""
+        return next((trial for trial, held in sorted(self._places.items()) if held == point), None)
+
+    def front(self) -> list[Trial]:
+        """The trials that no other beats, by the last objective; of equal ones the first."""
+        known = [one for one in self.trials() if one.values is not None]
+        best = [known[at] for at in front([one.values or () for one in known], self.directions)]
+        return sorted(best, key=lambda one: (one.values or ())[::-1])
+
+    def hold_out(self, points: Mapping[int, int]) -> None:
+        """The points of the last round."""
+        self.held_out = dict(points)
+        self._keep("held_out", points)
+
+
+def _optuna() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+def _sampler(options: Optuna, seed: int) -> Any:
+    samplers = _optuna().samplers
+    if options.sampler == "random":
+        return samplers.RandomSampler(seed=seed)
+    if options.sampler == "nsga2":  # a round is a generation; two parents are the least
+        return samplers.NSGAIISampler(population_size=max(2, options.batch), seed=seed)
+    return samplers.TPESampler(seed=seed, constant_liar=True)  # a round's trials keep apart
+
+
+def _suggested(trial: Any, axis: Axis) -> str:
+    if axis.step is not None:
+        whole = float(axis.low).is_integer() and float(axis.step).is_integer()
+        suggest = trial.suggest_int if whole else trial.suggest_float
+        kind = int if whole else float
+        return axis.text(suggest(axis.key, kind(axis.low), kind(axis.high), step=kind(axis.step)))
+    if axis.values:
+        return axis.text(trial.suggest_categorical(axis.key, list(axis.values)))
+    if axis.whole:
+        return axis.text(trial.suggest_int(axis.key, int(axis.low), int(axis.high), log=axis.log))
+    return axis.text(trial.suggest_float(axis.key, axis.low, axis.high, log=axis.log))
+
+
+def _values(ended: "Ended", names: Sequence[str]) -> tuple[float, ...] | None:
+    """A point's objectives; None where one is not a number: without cases there is nothing to learn from."""
+    for name in names:
+        if name not in ended.metrics:
+            raise ConfigError(
+                f"tune.objectives: run {ended.name} has no metric '{name}'. {nearest(name, ended.metrics)}"
+            )
+    values = tuple(float(ended.metrics[name]) for name in names)
+    return None if any(math.isnan(value) for value in values) else values
+
+
+# ---------------------------------------------------------------- the front
+
+
+def front(values: Sequence[Sequence[float]], directions: Sequence[str]) -> list[int]:
+    """Which rows no other row dominates (as good in every objective, better in one), in order; of equal rows the first."""
+    losses = [_losses(row, directions) for row in values]
+
+    def beaten(at: int) -> bool:
+        mine = losses[at]
+        return any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or by < at)
+            for by, other in enumerate(losses)
+            if by != at
+        )
+
+    return [at for at in range(len(losses)) if not beaten(at)]
+
+
+def hypervolume(values: Sequence[Sequence[float]], directions: Sequence[str]) -> float:
+    """The share of the box between the best and the worst value of each objective that the front dominates, in [0, 1].
+
+    The reference is the worst of these rows (ours), so it compares searches over the same rows only; nan without a
+    finite row. Exact, by slicing the last objective (While et al. 2006). Optuna's own is private.
+    """
+    losses = [_losses(row, directions) for row in values if all(map(math.isfinite, row))]
+    if not losses:
+        return math.nan
+    low, high = ([pick(column) for column in zip(*losses, strict=True)] for pick in (min, max))
+    scaled = {
+        tuple((x - a) / (b - a) if b > a else 0.0 for x, a, b in zip(row, low, high, strict=True))
+        for row in losses
+    }
+    return _volume(scaled)
+
+
+def _volume(points: set[tuple[float, ...]]) -> float:
+    """What points of the unit cube dominate of it, where less is better."""
+    if not points:
+        return 0.0
+    if len(next(iter(points))) == 1:
+        return 1.0 - min(point[0] for point in points)
+    edges = [*sorted({point[-1] for point in points}), 1.0]
+    return sum(
+        (to - since) * _volume({point[:-1] for point in points if point[-1] <= since})
+        for since, to in pairwise(edges)
+    )
+
+
+def _losses(row: Sequence[float], directions: Sequence[str]) -> tuple[float, ...]:
+    signs = (-1.0 if one == "maximize" else 1.0 for one in directions)
+    return tuple(sign * value for sign, value in zip(signs, row, strict=True))
+
+
+# ---------------------------------------------------------------- what is left of it
+
+
+def files(
+    search: Search, ended: Mapping[int, "Ended"], folder: Path
+) -> "tuple[list[Path], Sheet | None, dict[str, float]]":
+    """trials.csv, pareto.csv, .md, .tex and the figure; the front's table; and the parent's metrics. Nothing before a trial is told."""
+    from outlay.report.sheets import write_sheet
+
+    known = [one for one in search.trials() if one.values is not None]
+    counted = {"tune/trials": float(len(search.trials())), "tune/passed_over": float(len(search.passed_over))}
+    if not known:
+        return [], None, counted
+    names = search.names(list(ended.values()))
+    best = search.front()
+    held = {trial: ended[point] for point, trial in search.held_out.items() if _finished(ended.get(point))}
+    sheet = _sheet(search, names, best, ended, held)
+    written = [
+        _write_trials(search, names, best, ended, folder / "trials.csv"),
+        _write_front(search, names, best, ended, held, folder / "pareto.csv"),
+        *write_sheet(sheet, folder),
+        *_figure(search, names, best, held, folder),
+    ]
+    volume = hypervolume([one.values or () for one in known], search.directions)
+    return written, sheet, {**counted, "tune/front": float(len(best)), "tune/hypervolume": volume}
+
+
+def _finished(one: "Ended | None") -> bool:
+    return one is not None and one.status == "FINISHED"
+
+
+def _split_of(one: "Ended") -> str:
+    data = one.config.get("dataset", {})
+    return str(data.get("split", "")) if isinstance(data, Mapping) else ""
+
+
+def _settings(ended: Mapping[int, "Ended"], trials: Sequence[Trial]) -> dict[int, dict[str, Any]]:
+    """Trial -> what it varies: key -> value, for the keys that vary among all trials."""
+    from outlay.report.tables import labels, varying
+
+    points = {one.number: ended[one.point] for one in trials if one.point is not None and one.point in ended}
+    points = {number: one for number, one in points.items() if _finished(one)}
+    keys = varying(list(points.values()))
+    own = {number: labels(one) for number, one in points.items()}
+    return {number: {key: one[key] for key in keys if key in one} for number, one in own.items()}
+
+
+def _said(settings: Mapping[str, Any]) -> str:
+    words = [
+        str(value) if "." not in key or isinstance(value, str) else f"{key.rpartition('.')[2]} {value}"
+        for key, value in settings.items()
+        if value is not None
+    ]
+    return " · ".join(dict.fromkeys(words)) or "–"
+
+
+def _cell(metrics: Mapping[str, float], name: str) -> "Cell":
+    from outlay.report.sheets import number, percent
+
+    value, low, high = (metrics.get(f"{name}{end}", math.nan) for end in ("", "_lo", "_hi"))
+    if name.startswith("quality/"):
+        return percent(value, low, high)
+    return number(value, low, high, ",.0f" if abs(value) >= 100 else ".4g")
+
+
+def _spoken(name: str) -> str:
+    return name.rpartition("/")[2].replace("_", " ")
+
+
+def _sheet(
+    search: Search,
+    names: Sequence[str],
+    best: Sequence[Trial],
+    ended: Mapping[int, "Ended"],
+    held: Mapping[int, "Ended"],
+) -> "Sheet":
+    from outlay.report.sheets import Cell, Sheet
+    from outlay.report.tables import legend, marks
+
+    known = search.trials()
+    settings = _settings(ended, known)
+    own = {one.number: ended[one.point] for one in best if one.point is not None}
+    split = _split_of(next(iter(own.values())))
+    other = _split_of(next(iter(held.values()))) if held else ""
+    chosen = f"{split}, chosen by" if held else split
+    headings = ["trial", "setting", *(f"{_spoken(name)} ({chosen})" for name in names)]
+    headings += [f"{_spoken(name)} ({other}, held out)" for name in names] if held else []
+    rows = []
+    for one in best:
+        run = own[one.number]
+        row = [
+            Cell(str(one.number), one.number),
+            Cell(f"{_said(settings[one.number])} {marks(run)}".rstrip()),
+        ]
+        row += [_cell(run.metrics, name) for name in names]
+        if held:
+            again = held.get(one.number)
+            row += [_cell(again.metrics, name) if again else Cell("–") for name in names]
+        rows.append(tuple(row))
+    told = sum(one.values is not None for one in known)
+    notes = [
+        f"No other of {told} trials is as good in all of {', '.join(f'{_spoken(name)} ({way[:3]}.)' for name, way in zip(names, search.directions, strict=True))} and better in one.",
+        f"The settings were chosen by the figures of split {split}, which flatter them: judge them by split {other}."
+        if held
+        else f"Chosen and judged on split {split}: what was chosen by these figures is flattered by them.",
+        *legend(list(own.values())),
+    ]
+    if search.passed_over:
+        number, why = next(iter(search.passed_over.items()))
+        notes.append(
+            f"{len(search.passed_over)} trials asked for what cannot run, and cost nothing (trial {number}: {why})"
+        )
+    return Sheet(
+        "pareto",
+        f"The front: {len(best)} of {told} trials",
+        tuple(headings),
+        tuple(rows),
+        tuple(
+            (own[one.number].run_id, *([held[one.number].run_id] if one.number in held else []))
+            for one in best
+        ),
+        tuple(notes),
+        words=2,
+    )
+
+
+def _write_trials(
+    search: Search, names: Sequence[str], best: Sequence[Trial], ended: Mapping[int, "Ended"], path: Path
+) -> Path:
+    """Every trial: its point and run, its settings, its objectives, whether it is on the front. The figure's data."""
+    trials, on = search.trials(), {one.number for one in best}
+    settings = _settings(ended, trials)
+    keys = list(dict.fromkeys(key for one in settings.values() for key in one))
+    passed = search.passed_over
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trial", "point", "status", *keys, *names, "front", "run_id"])
+        for one in trials:
+            run = ended.get(one.point) if one.point is not None else None
+            status = "impossible" if one.number in passed else run.status if run else "not run"
+            row = settings.get(one.number, {})
+            values = one.values or [""] * len(names)
+            where = "" if one.point is None else one.point
+            cells = [row.get(key, "") for key in keys]
+            writer.writerow(
+                [one.number, where, status, *cells, *values, one.number in on, run.run_id if run else ""]
+            )
+    return path
+
+
+def _write_front(
+    search: Search,
+    names: Sequence[str],
+    best: Sequence[Trial],
+    ended: Mapping[int, "Ended"],
+    held: Mapping[int, "Ended"],
+    path: Path,
+) -> Path:
+    """A row for each setting of the front and each split that it was run on, with intervals."""
+    settings = _settings(ended, search.trials())
+    keys = list(dict.fromkeys(key for one in best for key in settings[one.number]))
+    columns = [f"{name}{end}" for name in names for end in ("", "_lo", "_hi")]
+    columns = [one for one in columns if any(one in run.metrics for run in ended.values())]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trial", "split", "held_out", *keys, *columns, "oracle", "run_id"])
+        for one in best:
+            runs = [ended[one.point]] if one.point is not None else []
+            for run in [*runs, *([held[one.number]] if one.number in held else [])]:
+                row = [settings[one.number].get(key, "") for key in keys]
+                row += [run.metrics.get(column, "") for column in columns]
+                out = run is not runs[0]
+                writer.writerow([one.number, _split_of(run), out, *row, run.oracle, run.run_id])
+    return path
+
+
+def _figure(
+    search: Search, names: Sequence[str], best: Sequence[Trial], held: Mapping[int, "Ended"], folder: Path
+) -> list[Path]:
+    """Quality over cost: all trials, the front joined, and its settings on the held-out split. One objective: over trials."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from outlay.report.figures import COLORS
+
+    across, up = _plotted(search.directions)
+    trials = [one for one in search.trials() if one.values is not None]
+
+    def place(one: Trial, values: Sequence[float]) -> tuple[float, float]:
+        return (one.number if across is None else values[across], values[up])
+
+    def quality(name: str) -> float:
+        return 100.0 if name.startswith("quality/") else 1.0
+
+    figure, axis = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    scale = quality(names[up])
+    spots = [place(one, one.values or ()) for one in trials]
+    axis.scatter(
+        [x for x, _ in spots],
+        [scale * y for _, y in spots],
+        s=18,
+        color="#999999",
+        label=f"{len(trials)} trials",
+    )
+    line = sorted(place(one, one.values or ()) for one in best)
+    axis.plot(
+        [x for x, _ in line],
+        [scale * y for _, y in line],
+        color=COLORS[0],
+        marker="o",
+        linewidth=1.4,
+        drawstyle="steps-post",  # between two settings only the cheaper one can be had
+        label=f"the front ({len(best)})",
+    )
+    for one in best:
+        x, y = place(one, one.values or ())
+        axis.annotate(f"{one.number}", (x, scale * y), xytext=(4, 5), textcoords="offset points", fontsize=8)
+        if one.number in held:
+            metrics = held[one.number].metrics
+            there = place(one, [float(metrics[name]) for name in names])
+            axis.plot([x, there[0]], [scale * y, scale * there[1]], color=COLORS[1], linewidth=0.6, alpha=0.7)
+            axis.plot(there[0], scale * there[1], color=COLORS[1], marker="s", markerfacecolor="white")
+    if held:
+        split = _split_of(next(iter(held.values())))
+        axis.plot(
+            [], [], "s", color=COLORS[1], markerfacecolor="white", label=f"the same on {split}, held out"
+        )
+    axis.set_xlabel("trial" if across is None else _spoken(names[across]))
+    axis.set_ylabel(_spoken(names[up]) + (" (%)" if scale == 100 else ""))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", linewidth=0.4, alpha=0.6)
+    axis.legend(frameon=False, fontsize=9)
+    written = [folder / f"pareto.{ending}" for ending in ("png", "svg")]
+    for path in written:
+        figure.savefig(path, dpi=160)
+    plt.close(figure)
+    return written
+
+
+def _plotted(directions: Sequence[str]) -> tuple[int | None, int]:
+    """Which objectives are drawn: across the first that is minimised, up the first that is maximised."""
+    if len(directions) == 1:
+        return None, 0
+    across = directions.index("minimize") if "minimize" in directions else 1
+    up = directions.index("maximize") if "maximize" in directions else 0
+    return (across, up) if across != up else (1 - up, up)
