@@ -194,7 +194,20 @@ SHORT = 20
 def _said(group: str, part: Any, more: str = "") -> str:
     """The choice with what is unusual in it; nothing of a usual one."""
     choice, unusual = _nearest(group, part)
-    return "" if choice == USUAL.get(group) and not unusual else f"{choice}{more}{_options(unusual)}"
+    closed = _closed(part)
+    told = [(name, value) for name, value in unusual if name in closed or not _has_text(value)]
+    return "" if choice == USUAL.get(group) and not told else f"{choice}{more}{_options(told)}"
+
+
+def _has_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list | dict) and any(map(_has_text, value)))
+
+
+def _closed(part: Any) -> set[str]:
+    """Its options with a list of choices. Free text is not for a name: it may come from the environment, a secret."""
+    own = {one.name for one in fields(part) if "choices" in one.metadata}
+    inner = [(one.name, getattr(part, one.name)) for one in fields(part) if one.init]
+    return own | {f"{name}.{k}" for name, value in inner if is_dataclass(value) for k in _closed(value)}
 
 
 def _options(unusual: Sequence[tuple[str, Any]]) -> str:

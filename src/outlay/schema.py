@@ -201,9 +201,18 @@ def _checked(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
         raise ConfigError(f"{prefix}{key}: {reason}") from error
     except ConfigError as error:  # from a component's own __post_init__
         raise ConfigError(f"{prefix[:-1]}: {error}") from error
-    for name, field in fields.items():
-        _check_domain(f"{prefix}{name}", getattr(built, name), field.metadata)
+    _check_domains(built, prefix)
     return built
+
+
+def _check_domains(built: Any, prefix: str) -> None:
+    """Of its options, and of those within an option."""
+    for field in dataclasses.fields(built):
+        value = getattr(built, field.name) if field.init else None
+        if dataclasses.is_dataclass(value):
+            _check_domains(value, f"{prefix}{field.name}.")
+        else:
+            _check_domain(f"{prefix}{field.name}", value, field.metadata)
 
 
 def _open(node: Any) -> None:

@@ -253,14 +253,15 @@ def test_a_rule_that_cannot_fire_is_told_before_anything_is_paid() -> None:
 
     from outlay.inflation.probes.none import NoProbe
     from outlay.routers import Setting
+    from outlay.schema import component
 
     setting = Setting(Fixed(max_attempts=2), NoProbe(), Known().tiers, embed, 10, 0)
     (message,) = Ser().policy(setting).warnings
     assert "2x rule can never fire: 2 attempts" in message
     (message,) = Lagrangian().policy(replace(setting, probe=Cbe(k=3))).warnings
     assert "CBE takes 3 values" in message
-    with pytest.raises(ConfigError, match="rule=paperr"):
-        Escalation(rule="paperr")
+    with pytest.raises(ConfigError, match="escalate.rule=paperr.*'paper'"):
+        component("router", "ser", escalate={"rule": "paperr"})
     with pytest.raises(ConfigError, match="verify=gold"):
         Cascade(strategy="optimal")
 

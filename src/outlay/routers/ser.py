@@ -24,9 +24,6 @@ from outlay.routers.workflow import (
 )
 from outlay.schema import option
 
-RULES = ("paper", "index")
-CONTEXTS = ("fresh", "carry")
-
 
 @dataclass(frozen=True)
 class Escalation:
@@ -37,18 +34,9 @@ class Escalation:
     paper's rule.
     """
 
-    factor: float | None = 2.0
-    context: str = "fresh"
-    rule: str = "paper"
-
-    def __post_init__(self) -> None:
-        if self.factor is not None and not self.factor > 0:
-            raise ConfigError(f"escalate.factor={self.factor}: must be above 0")
-        if self.rule not in RULES or self.context not in CONTEXTS:
-            raise ConfigError(
-                f"escalate: rule={self.rule} is one of {', '.join(RULES)}; "
-                f"context={self.context} is one of {', '.join(CONTEXTS)}"
-            )
+    factor: float | None = option(2.0, above=0)
+    context: str = option("fresh", choices=("fresh", "carry"))
+    rule: str = option("paper", choices=("paper", "index"))
 
 
 @dataclass(frozen=True)
