@@ -260,7 +260,7 @@ def test_a_rule_that_cannot_fire_is_told_before_anything_is_paid() -> None:
     assert "2x rule can never fire: 2 attempts" in message
     (message,) = Lagrangian().policy(replace(setting, probe=Cbe(k=3))).warnings
     assert "CBE takes 3 values" in message
-    with pytest.raises(ConfigError, match="escalate.rule=paperr.*'paper'"):
+    with pytest.raises(ConfigError, match=r"escalate\.rule=paperr.*'paper'"):
         component("router", "ser", escalate={"rule": "paperr"})
     with pytest.raises(ConfigError, match="verify=gold"):
         Cascade(strategy="optimal")
