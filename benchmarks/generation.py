@@ -182,11 +182,11 @@ def engines(table: Table, queries: int, repeats: int, folder: Path) -> None:
 
 def grid(table: Table, examples: int, folder: Path) -> None:
     """The grid, twice: what it generated over what is distinct, and what the second time costs."""
-    from outlay import app
+    from outlay.compose import preflight
 
     store = Store(Path(os.environ["OUTLAY_CACHE_DIR"]) / "completions.sqlite")
     words = [*GRID, f"dataset.limit={examples}", "verbose=false", f"output_dir='{folder / 'runs'}'"]
-    points = app._preflight(words, multirun=True)
+    points = preflight(words, multirun=True)
 
     def sweep() -> tuple[int, float]:
         from outlay.plan import union

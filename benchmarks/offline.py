@@ -18,7 +18,7 @@ os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # before a library counts the cores; Ray hands it to its workers
 
-from outlay.app import _preflight
+from outlay.compose import preflight
 from outlay.generate.store import Store
 from outlay.offline import Workers, into_store
 
@@ -30,7 +30,7 @@ def measured(
 ) -> dict[str, float]:
     words = ["dataset=arithmetic", f"dataset.limit={queries}", "probe=cbe", f"generator={generator}"]
     words += ["seed=" + ",".join(map(str, range(seeds)))]
-    points = _preflight(words, multirun=True)
+    points = preflight(words, multirun=True)
     store = Store(folder / f"{workers}.sqlite")
     began = time.perf_counter()
     heard: list[tuple[float, int]] = []

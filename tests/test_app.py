@@ -217,12 +217,12 @@ def test_the_python_api_returns_the_run(
 
 
 def test_points_that_share_a_composition_are_composed_alike() -> None:
-    from outlay.app import _compose, _compose_near, _plan
+    from outlay.compose import compose, compose_near, points_of
 
     composed: dict[tuple[str, ...], object] = {}
-    plan = _plan(["experiment=quickstart", "seed=3", "budget.truncate=true", "dataset.limit=5"])
+    plan = points_of(["experiment=quickstart", "seed=3", "budget.truncate=true", "dataset.limit=5"])
     for point in plan:
-        assert _compose_near(point, composed) == _compose(point)  # type: ignore[arg-type]
+        assert compose_near(point, composed) == compose(point)  # type: ignore[arg-type]
     assert 1 < len(composed) < len(plan)
 
 
@@ -298,12 +298,13 @@ def test_a_line_of_progress_says_what_the_name_does_not(capsys: pytest.CaptureFi
 
 
 def test_what_tells_points_apart_and_their_names_do_not_say() -> None:
-    from outlay import app, record
+    from outlay import multirun, record
+    from outlay.compose import compose, plain, points_of, preflight
 
     words = ("generator=extract", "selector=lead,mmr", "dataset.limit=2,3", "seed=0,1")
-    overrides = app._plan(words)
-    app._points[:] = app._preflight(words, multirun=True)
-    points = record.planned(overrides, [app._plain(app._compose(one)) for one in overrides])
-    said = app._told_apart(points, None)
+    overrides = points_of(words)
+    parts = preflight(words, multirun=True)
+    points = record.planned(overrides, [plain(compose(one)) for one in overrides])
+    said = multirun._told_apart(points, parts, None)
     assert said[0].split()[-1] == "seed=0" and "dataset.limit=2" in said[0] and "selector" not in said[0]
     assert {("dataset.limit=3" in text) for number, text in said.items() if number % 4 > 1} == {True}

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay import launch
-from outlay.app import _command, _compose, _plan
+from outlay.app import _command
+from outlay.compose import compose, points_of
 from outlay.errors import ConfigError
 from outlay.track.places import SHARED, check_places, shared_filesystem
 
@@ -104,9 +105,9 @@ def test_a_job_is_told_its_folder_and_of_its_own_earlier_run_alone(
 
 def test_how_a_sweep_is_launched_is_no_part_of_its_points() -> None:
     words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2"]
-    assert _plan(words) == [["seed=1", "sweep=[]"], ["seed=2", "sweep=[]"]]
+    assert points_of(words) == [["seed=1", "sweep=[]"], ["seed=2", "sweep=[]"]]
     with pytest.raises(ConfigError, match="not an axis"):
-        _plan(["hydra.launcher.n_jobs=1,2"])
+        points_of(["hydra.launcher.n_jobs=1,2"])
 
 
 def test_an_unknown_launcher_or_one_that_is_not_installed_says_the_way_out(
@@ -137,7 +138,7 @@ def test_the_batch_script_asks_for_what_the_config_says(
     words += ["setup=['source .venv/bin/activate']"]
     words = ["hydra/launcher=slurm", f"output_dir={tmp_path}", *(f"hydra.launcher.{word}" for word in words)]
     words += ["+hydra.launcher.additional_parameters.mail-type=END"]
-    config = _compose(words, with_hydra=True)
+    config = compose(words, with_hydra=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(config)
     params = instantiate(config.hydra.launcher).params

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay import offline
-from outlay.app import _command, _preflight
+from outlay.app import _command
+from outlay.compose import preflight
 from outlay.errors import ConfigError, GenerationError
 from outlay.generate import Completion, Price, Request, Sampling, Tier
 from outlay.generate.spend import Spend, SpendLimit
@@ -40,7 +41,7 @@ GRID = ("dataset=arithmetic", "dataset.limit=5", "probe=cbe", "retry=none,fixed"
 
 
 def points(*words: str) -> list[Parts]:
-    return _preflight([*GRID, "verbose=false", *words], multirun=True)
+    return preflight([*GRID, "verbose=false", *words], multirun=True)
 
 
 def request(text: str, sample: int = 0) -> Request:

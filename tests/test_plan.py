@@ -1,11 +1,15 @@
 """The plan of a sweep is what the sweep then does: exactly where no answer decides, within its range where one does."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from simulated import Simulated
 
-from outlay.app import _checked, _compose
+from outlay.compose import checked, compose
+from outlay.errors import GenerationError
+from outlay.generate import Completion, Request
+from outlay.generate.spend import Spend
 from outlay.generate.store import Store
 from outlay.plan import plan, union
 from outlay.runner import _run, run_name
@@ -16,7 +20,7 @@ def point(*words: str, generator: Simulated) -> Parts:
     from dataclasses import replace
 
     return replace(
-        _checked(_compose(["dataset=arithmetic", "dataset.limit=20", "verbose=false", *words])),
+        checked(compose(["dataset=arithmetic", "dataset.limit=20", "verbose=false", *words])),
         generator=generator,
     )
 
@@ -59,6 +63,23 @@ def test_the_union_generates_each_first_completion_once_and_the_points_read_it(
     asked = len(generator.asked)
     _run(grid[0], tmp_path, "none", {})
     assert len(generator.asked) == asked
+
+
+def test_a_generator_that_does_not_answer_takes_no_other_with_it(
+    grid: list[Parts], own_cache: Path, tmp_path: Path
+) -> None:
+    class Down(Simulated):
+        def generate(
+            self, requests: Sequence[Request], spend: Spend
+        ) -> Iterator[list[tuple[int, Completion]]]:
+            raise GenerationError("no server answers there")
+
+    points = [point("retry=none", generator=Down(p=0.1)), *grid]
+    tally = union(points, Store(own_cache / "completions.sqlite"), "", lambda rows, tokens: None)
+    assert tally.misses == 20 + 60  # of the grid, as without it
+    (tmp_path / "0").mkdir()
+    with pytest.raises(GenerationError, match="no server"):  # the point itself says so
+        _run(points[0], tmp_path / "0", "down", {})
 
 
 def test_a_plan_of_several_points_counts_shared_rows_once(grid: list[Parts], own_cache: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlay.app import _checked, _compose
+from outlay.compose import checked, compose
 from outlay.context.stage import Stage, queries
 from outlay.data import Example
 from outlay.errors import ConfigError, DataError, OutlayError
@@ -13,14 +13,14 @@ from outlay.runner import _budget_warnings, _over_budget, _run, _stage, run_name
 
 
 def run(tmp_path: Path, *words: str) -> tuple[dict[str, float], list[dict[str, object]]]:
-    parts = _checked(_compose([*words, "generator=extract", "verbose=false"]))
+    parts = checked(compose([*words, "generator=extract", "verbose=false"]))
     tmp_path.mkdir(exist_ok=True)
     metrics = _run(parts, tmp_path, run_name(parts), {}).metrics
     return metrics, [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
 
 
 def stage(*words: str) -> Stage:
-    found = _stage(_checked(_compose([*words, "generator=extract"])))
+    found = _stage(checked(compose([*words, "generator=extract"])))
     assert found is not None
     return found
 
@@ -32,8 +32,8 @@ def test_the_budget_holds_and_every_span_maps_back(selector: str, tmp_path: Path
     metrics, predictions = run(tmp_path, "dataset.limit=5", f"selector={selector}", "budget.tokens=100")
     assert metrics["context/tokens_max"] <= 100
     examples = {one.id: one for one in stage("dataset.limit=5").dataset.examples()}
-    found = _checked(
-        _compose(["dataset.limit=5", f"selector={selector}", "budget.tokens=100", "generator=extract"])
+    found = checked(
+        compose(["dataset.limit=5", f"selector={selector}", "budget.tokens=100", "generator=extract"])
     )
     for prediction in predictions:
         document = examples[str(prediction["id"])].document
@@ -118,7 +118,7 @@ def test_an_unusable_document_names_file_and_example_or_is_counted(
 
 def test_a_run_reads_like_what_it_did() -> None:
     names = {
-        run_name(_checked(_compose(words)))
+        run_name(checked(compose(words)))
         for words in (
             ["selector=rcd"],
             ["dataset=arithmetic", "retry=fixed", "retry.stop=gold"],
@@ -164,7 +164,7 @@ def test_a_run_reads_like_what_it_did() -> None:
     ],
 )
 def test_a_name_says_what_a_sweep_varies(words: str, name: str) -> None:
-    assert run_name(_checked(_compose(words.split()))) == name
+    assert run_name(checked(compose(words.split()))) == name
 
 
 # --- a token budget that is too small, or passed
@@ -172,7 +172,7 @@ def test_a_name_says_what_a_sweep_varies(words: str, name: str) -> None:
 
 def test_a_token_budget_under_every_call_is_told_with_its_numbers(tmp_path: Path, own_cache: Path) -> None:
     words = ["dataset=chains", "dataset.count=40", "generator=lab", "verbose=false"]
-    parts = _checked(_compose([*words, "router.token_budget=20"]))
+    parts = checked(compose([*words, "router.token_budget=20"]))
     done = _run(parts, tmp_path, run_name(parts), {})
     queries = done.metrics["data/examples"]
     assert done.metrics["quality/accuracy"] == 0 and done.metrics["cost/tokens_total"] == 0
@@ -181,23 +181,23 @@ def test_a_token_budget_under_every_call_is_told_with_its_numbers(tmp_path: Path
     least = int(told.split("may take ")[1].split()[0])
     assert least > 20
     (tmp_path / "enough").mkdir()
-    parts = _checked(_compose([*words, "router.token_budget=200"]))
+    parts = checked(compose([*words, "router.token_budget=200"]))
     done = _run(parts, tmp_path / "enough", run_name(parts), {})
     assert done.warnings == () and done.metrics["quality/accuracy"] > 0
     assert done.metrics["cost/over_budget_queries"] == 0
     (tmp_path / "least").mkdir()
-    parts = _checked(_compose([*words, f"router.token_budget={least}"]))
+    parts = checked(compose([*words, f"router.token_budget={least}"]))
     done = _run(parts, tmp_path / "least", run_name(parts), {})
     assert done.metrics["cost/tokens_total"] > 0  # the call that was named is made
 
 
 def test_what_passed_a_token_budget_is_counted() -> None:
-    parts = _checked(_compose(["dataset=arithmetic", "router.token_budget=100"]))
+    parts = checked(compose(["dataset=arithmetic", "router.token_budget=100"]))
     metrics = _over_budget([90, 100, 105, 130], parts)
     assert metrics == {"cost/over_budget_queries": 2, "cost/over_budget_tokens": 35}
     (told,) = _budget_warnings(metrics, [], 4, parts)
     assert "2 of 4 queries passed it, by 35 tokens" in told
-    assert _over_budget([90, 130], _checked(_compose(["dataset=arithmetic"]))) == {}
+    assert _over_budget([90, 130], checked(compose(["dataset=arithmetic"]))) == {}
 
 
 def test_the_routers_choice_follows_known_front_loading_and_redundancy(own_cache: Path) -> None:

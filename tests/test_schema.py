@@ -10,7 +10,7 @@ import pytest
 
 from outlay import schema
 from outlay.agent.ledger import Line, ledger_table
-from outlay.app import _checked, _compose, _plan
+from outlay.compose import checked, compose, points_of
 from outlay.errors import ConfigError
 from outlay.routers.explore import Explore
 from outlay.runner import _explorer, asks
@@ -19,7 +19,7 @@ LAB = ["dataset=chains", "dataset.count=60", "generator=lab"]
 
 
 def check(*words: str) -> schema.Parts:
-    return _checked(_compose(words))
+    return checked(compose(words))
 
 
 # --- nothing is judged on the queries that it was fitted on
@@ -74,7 +74,7 @@ def test_the_presets_keep_the_rules(tmp_path: Path) -> None:
         if preset.stem == "tune":  # a search: it has no list of points
             continue
         more = [*here, *prices] if preset.name == "routing_recorded.yaml" else []
-        points = _plan([f"experiment={preset.stem}", *more])
+        points = points_of([f"experiment={preset.stem}", *more])
         for point in points[:: max(1, len(points) // 12)]:
             check(*point)
 

@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay import app, tune
+from outlay import tune
+from outlay.compose import has_option, preflight, space_of
 from outlay.errors import ConfigError
 from outlay.record import Ended
 from outlay.tune import Axis, Optuna, Search, Space
@@ -92,11 +93,11 @@ WORDS = (
 
 def test_an_option_is_drawn_where_the_choice_has_it_and_within_its_bounds() -> None:
     composed: dict[Any, Any] = {}
-    space = app._space(WORDS, composed)
+    space = space_of(WORDS, composed)
     search = Search(Optuna(trials=60, sampler="random"), space, seed=0)
     points = []
     while search.left:
-        asked = search.ask(partial(app._has, composed=composed))
+        asked = search.ask(partial(has_option, composed=composed))
         points += [dict(word.split("=", 1) for word in words) for words in asked.values()]
         search.place(dict.fromkeys(asked, 0), {})
     own = {"lead": set(), "mmr": {"weight"}, "rcd": {"relevance", "bound_steps", "guess"}}
@@ -144,19 +145,19 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_paid(
     words: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        app._preflight(words, multirun=True)
+        preflight(words, multirun=True)
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_preset_keeps_what_fits_the_choices_that_the_command_line_gives() -> None:
-    space = app._space(["experiment=tune", "selector=rcd"], {})
+    space = space_of(["experiment=tune", "selector=rcd"], {})
     keys = {axis.key for axis in space.axes}
     assert keys == {"selector.relevance", "selector.diversity", "budget.tokens"}
 
 
 def test_a_search_is_a_sweep() -> None:
     with pytest.raises(ConfigError, match="Add -m"):
-        app._preflight(["experiment=tune"], multirun=False)
+        preflight(["experiment=tune"], multirun=False)
 
 
 # ---------------------------------------------------------------- the study

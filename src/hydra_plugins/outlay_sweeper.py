@@ -1,4 +1,4 @@
-"""Outlay's sweeper, where Hydra looks for one: this namespace package. The work is `outlay.app.run_sweep`."""
+"""Outlay's sweeper, where Hydra looks for one: this namespace package. The work is `outlay.multirun.run_sweep`."""
 
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,6 @@ class GridSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from outlay.app import run_sweep
+        from outlay.multirun import run_sweep
 
         return run_sweep(arguments, self.launcher, Path(self.config.hydra.sweep.dir))

@@ -1,6 +1,6 @@
 """Points that run in other processes: what their jobs are told, how the sweep hears of their ends, what is true when a launcher gives up.
 
-Launchers are Hydra's plugins; `app.py` starts them. What a job must know goes with it as `hydra.job.env_set`, which every
+Launchers are Hydra's plugins; `multirun.py` starts them. What a job must know goes with it as `hydra.job.env_set`, which every
 launcher applies around the job: no worker's own environment, nor the order in which workers were started, plays a part.
 """
 

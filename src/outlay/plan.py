@@ -5,6 +5,7 @@ What is asked before any answer is known is exact; what follows lies between the
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from outlay.agent.executor import Asked, Task, Verifier, execute, first_wave
@@ -102,7 +103,8 @@ def union(points: Sequence[Parts], store: Store, account: str, told: Callable[[i
             continue
     for parts, requests in wanted.values():
         spend = Spend(parts.spend_limit, parts.generator.tiers, store, account)
-        complete(list(requests), parts.generator, store, tally, told, spend)
+        with suppress(OutlayError):  # a generator that does not answer fails its own points, and they say why
+            complete(list(requests), parts.generator, store, tally, told, spend)
     return tally
 
 

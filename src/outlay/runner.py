@@ -193,9 +193,7 @@ SHORT = 20
 
 def _said(group: str, part: Any, more: str = "") -> str:
     """The choice with what is unusual in it; nothing of a usual one."""
-    choice, unusual = _nearest(group, part)
-    closed = _closed(part)
-    told = [(name, value) for name, value in unusual if name in closed or not _has_text(value)]
+    choice, told = _nearest(group, part)
     return "" if choice == USUAL.get(group) and not told else f"{choice}{more}{_options(told)}"
 
 
@@ -215,14 +213,16 @@ def _options(unusual: Sequence[tuple[str, Any]]) -> str:
 
 
 def _nearest(group: str, part: Any) -> tuple[str, list[tuple[str, Any]]]:
-    """The named choice that a component has most in common with, and its options that differ from that one's."""
+    """The named choice that a component has most in common with, and what may be said of its options that differ."""
     own = _flat(part)
     alike = [
         (choice, [(name, value) for name, value in own.items() if known.get(name, value) != value])
         for choice, kind, known in _defaults(group)
         if kind is type(part)
     ]
-    return min(alike, key=lambda one: len(one[1]), default=(str(getattr(part, "name", group)), []))
+    choice, unusual = min(alike, key=lambda one: len(one[1]), default=(str(getattr(part, "name", group)), []))
+    closed = _closed(part)
+    return choice, [(name, value) for name, value in unusual if name in closed or not _has_text(value)]
 
 
 def _flat(part: Any) -> dict[str, Any]:
@@ -570,19 +570,20 @@ def _tasks(
     chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], shots: Sequence[Message], parts: Parts
 ) -> list[Task]:
     text = parts.prompt.over(parts.dataset.prompt)
-    tier = parts.generator.tiers[0].name
+    first = parts.generator.tiers[0]
 
     def task(example: Example, each: Sequence[Sent]) -> Task:
         contexts = [one.context.text for one in each] or [""]
 
-        def prompt(shown: Earlier, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
             prompting: Prompting = parts.prompt
-            return prompting.prompt(text, example, contexts[step], shots, shown)
+            return prompting.prompt(text, example, contexts[step], shots, shown, prefill)
 
         def read(reply: str) -> str | None:
             return parse(reply, parts.dataset.answer, example.choices, parts.prompt.answer_pattern)
 
-        (prompt_tokens,) = parts.generator.count([parts.generator.render(prompt(FRESH, 0), tier)], tier)
+        rendered = parts.generator.render(prompt(FRESH, 0, first.prefill), first.name)
+        (prompt_tokens,) = parts.generator.count([rendered], first.name)
         context_tokens = each[0].context.tokens if each else 0
         query = Query(
             example.id, example.question, context_tokens, prompt_tokens, len(contexts), example.split
@@ -644,10 +645,12 @@ def _checks(
     """Verifiers that see no gold. An attempt is judged on the context that it had, without worked examples."""
     text, prompting = parts.prompt.over(parts.dataset.prompt), parts.prompt
     known = {example.id: (example, each) for example, each in zip(chunk, sent, strict=True)}
+    prefills = {tier.name: tier.prefill for tier in parts.generator.tiers}
 
     def ask(line: Line) -> Prompt:
         example, each = known[line.example_id]
-        asked: Prompt = prompting.prompt(text, example, each[line.step].context.text if each else "", ())
+        context = each[line.step].context.text if each else ""
+        asked: Prompt = prompting.prompt(text, example, context, (), FRESH, prefills.get(line.tier))
         return asked
 
     replies = getattr(

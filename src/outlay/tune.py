@@ -1,6 +1,6 @@
 """Search over settings: a sweep whose points are asked of a study, round by round. The only module that knows Optuna.
 
-`app.py` runs a round as it runs a grid. The study lives in the sweep's folder, `study.db`, and can be opened with
+`multirun.py` runs a round as it runs a grid. The study lives in the sweep's folder, `study.db`, and can be opened with
 Optuna's own tools. A trial is one question to the study; trials that ask for the same settings are one point.
 """
 

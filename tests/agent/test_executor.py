@@ -1,6 +1,6 @@
 """The executor: the sum over lines is the bill, draws are shared between policies, budgets are never passed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,18 +15,19 @@ from outlay.agent.ledger import Ledger, Line, Query, Trace, ledger_table, read_l
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.retry.none import NoRetry
 from outlay.errors import ConfigError
-from outlay.generate import FRESH, Completion, Earlier, Failure, Prompt, Request, Tally
+from outlay.generate import FRESH, Completion, Earlier, Failure, Price, Prompt, Request, Tally, Tier
 from outlay.generate.store import Store
 from outlay.inflation.probes.cbe import Cbe
 from outlay.inflation.probes.none import NoProbe
 from outlay.routers.static import StaticPolicy
+from outlay.score.verification import counts
 
 GOLD = {"gold": Verifier(lambda trace, line: line.answer == "right", oracle=True)}
 
 
 def tasks(n: int, length: int = 20) -> list[Task]:
     def task(at: int) -> Task:
-        def prompt(shown: Earlier, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
             user = (("user", f"question {at} " + "x" * length),)
             again = (("assistant", shown.chain), ("user", "again"))
             return Prompt(user if shown == FRESH else (*user, *again))
@@ -294,7 +295,9 @@ def test_an_unsupported_answer_is_tried_again_with_a_larger_context(store: Store
         return replace(
             task,
             query=replace(task.query, steps=3),
-            prompt=lambda shown, step: Prompt((("user", task.query.id + " context" * 10 * 2**step),)),
+            prompt=lambda shown, step, prefill: Prompt(
+                (("user", task.query.id + " context" * 10 * 2**step),)
+            ),
         )
 
     ledger = Ledger()
@@ -395,10 +398,32 @@ def test_a_verifier_that_asks_a_model_is_paid_for(store: Store) -> None:
     assert not ledger.oracle and ledger.tokens == sum(outcome.trace.tokens for outcome in outcomes)
 
 
+def test_the_failed_tries_of_a_check_are_on_its_own_bill(store: Store) -> None:
+    """A metric is named by its verifier: a line without one had a name that the tracker refuses."""
+
+    check = Asked(prompt=lambda trace, line: Prompt((("user", "Right?"),)), read=lambda reply: 1.0)
+    ledger = Ledger()
+    execute(
+        tasks(4),
+        Doubtful(),
+        Stumbling(),
+        store,
+        Tally(),
+        {"asked": check},
+        Limits(max_new_tokens=10),
+        0,
+        ledger,
+    )
+    checks = [line for line in ledger.lines if line.kind == "verify"]
+    assert {line.finish_reason for line in checks} == {"retried", "stop"}
+    assert counts(checks)["asked", "tokens"] == sum(line.tokens for line in checks)
+    assert {name for name, _ in counts(checks)} == {"asked"}
+
+
 def test_a_chain_of_ones_choice_can_be_shown(store: Store) -> None:
     seen: list[Earlier] = []
 
-    def prompt(shown: Earlier, step: int) -> Prompt:
+    def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
         seen.append(shown)
         return Prompt((("user", shown.context),))
 
@@ -458,7 +483,7 @@ def test_an_unknown_tier_is_named_before_its_call_is_paid_for(store: Store, acti
 
 def test_a_call_that_the_budget_did_not_allow_is_known_by_its_size(store: Store) -> None:
     """Prompts of 37 characters, replies of up to 10."""
-    prompt = Simulated().count([Simulated().render(tasks(1)[0].prompt(FRESH, 0), "small")], "small")[0]
+    prompt = Simulated().count([Simulated().render(tasks(1)[0].prompt(FRESH, 0, None), "small")], "small")[0]
     least = prompt + 10
     outcomes, ledger, _ = run(store, NoRetry(), n=3, tokens_per_query=least - 1)
     assert [one.refused for one in outcomes] == [least] * 3 and not ledger.lines
@@ -482,3 +507,24 @@ def test_what_only_the_bill_shows_may_pass_a_budget_and_ends_the_query(store: St
     for one in outcomes:
         assert one.trace.tokens > 70 and len(one.trace.attempts) == 1  # passed by the first call; no second
         assert one.refused is not None
+
+
+def test_a_tier_that_opens_its_replies_itself_is_shown_what_each_tier_wrote(store: Store) -> None:
+    """Two ways of asking one model: a chain carried from the one to the other begins as the one began it."""
+    seen: list[tuple[str | None, str | None]] = []
+
+    def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
+        seen.append((prefill, shown.prefill))
+        return Prompt((("user", shown.context),), prefill=prefill or "")
+
+    @dataclass(frozen=True)
+    class TwoWays(Simulated):
+        @property
+        def tiers(self) -> Sequence[Tier]:
+            price = Price(input=1.0, output=2.0, units=0.5)
+            return (Tier("plain", price), Tier("steps", price, "Step by step."))
+
+    steps = AsksFor((Attempt("steps", 0.7), Attempt("plain", 0.7, "carry"), Attempt("steps", 0.7, "carry")))
+    task = Task(Query("q", "", 0, 1), prompt, lambda reply: reply)
+    execute([task], steps, TwoWays(p=1), store, Tally(), {}, Limits(max_new_tokens=10), 0, Ledger())
+    assert seen == [("Step by step.", None), (None, "Step by step."), ("Step by step.", None)]

@@ -74,7 +74,7 @@ def run(
     **verifiers: Verifier | Asked,
 ) -> list[Outcome]:
     def task(at: int) -> Task:
-        def prompt(shown: Earlier, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
             user = f"question {at}"
             if shown.context == "fresh":
                 return Prompt((("user", user),))

@@ -15,7 +15,7 @@ from outlay.agent.ledger import Ledger, Line, Query, Trace
 from outlay.agent.retry.fixed import Fixed
 from outlay.agent.scorer import WithScorer, fit_scorer
 from outlay.agent.verifiers import content_words, grounded
-from outlay.app import _checked, _compose
+from outlay.compose import checked, compose
 from outlay.data import Example
 from outlay.errors import ConfigError, DataError, GenerationError
 from outlay.generate import Completion, Earlier, Prompt, Request, Tally
@@ -45,7 +45,7 @@ def trace(*answers: str | None, probe: int = 0) -> Trace:
 
 
 def test_gold_is_marked_as_an_oracle_and_the_others_are_not() -> None:
-    parts = _checked(_compose(["dataset=arithmetic"]))
+    parts = checked(compose(["dataset=arithmetic"]))
     known = _verifiers([Example("q", question="7 + 5", references=("12",))], [()], parts)
     verifier = known["gold"]
     assert isinstance(verifier, Verifier)
@@ -122,7 +122,7 @@ def solve(
     tmp_path: Path, retry: Fixed, n: int = 60, p: float = 0.4, **known: Asked
 ) -> tuple[list[Stop], Ledger]:
     def task(at: int) -> Task:
-        def prompt(shown: Earlier, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
             return Prompt((("user", f"question {at}"),))
 
         return Task(Query(f"q{at}", f"question {at}", 0, 10), prompt, lambda reply: reply or None)
@@ -313,10 +313,10 @@ def test_a_policy_that_stops_by_the_scorer_explores_all_attempts_then_verifies()
 def test_impossible_checks_are_refused_with_the_way_out(words: str, told: str) -> None:
     base = ["dataset=arithmetic", "selector=none", "retry=fixed"]
     with pytest.raises(ConfigError, match=told):
-        _checked(_compose([*base, *words.split()]))
+        checked(compose([*base, *words.split()]))
 
 
 def test_free_text_has_nothing_to_agree_on() -> None:
     for words in ("retry=vote", "retry=adaptive", "retry=fixed retry.stop=verifier"):
         with pytest.raises(ConfigError, match="free texts never agree"):
-            _checked(_compose(["dataset=cochrane", *words.split()]))
+            checked(compose(["dataset=cochrane", *words.split()]))

@@ -74,7 +74,9 @@ class Tries:
 def run(generator: OpenAI, store: Store, questions: int, n: int = 1, **more: Any) -> tuple[list[Any], Ledger]:
     def task(at: int) -> Task:
         prompt = Prompt((("system", "Be brief."), ("user", f"question {at}")))
-        return Task(Query(f"q{at}", f"question {at}", 0, 10), lambda shown, step: prompt, lambda reply: reply)
+        return Task(
+            Query(f"q{at}", f"question {at}", 0, 10), lambda shown, step, prefill: prompt, lambda reply: reply
+        )
 
     ledger = Ledger()
     tasks = [task(at) for at in range(questions)]

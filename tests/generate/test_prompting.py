@@ -34,6 +34,12 @@ def test_what_is_set_takes_its_place() -> None:
     assert text == PromptText(user="Q: {{ question }}", max_new_tokens=3, stop=("\n",))
 
 
+def test_a_tiers_own_first_words_take_the_prompts_place_and_a_shown_chain_keeps_its_own() -> None:
+    shown = Earlier("carry", " 6", prefill="Steps:")
+    prompt = Prompting(carry="Again.").prompt(OWN, EXAMPLE, "", (), shown, "At once:")
+    assert prompt.prefill == "At once:" and prompt.messages[2] == ("assistant", "Steps: 6")
+
+
 def test_a_shown_chain_stands_between_two_turns_of_the_user() -> None:
     prompt = Prompting(carry="Again: {{ user }}").prompt(OWN, EXAMPLE, "", (), Earlier("carry", " 6"))
     assert prompt.messages[1:] == (

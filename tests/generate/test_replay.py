@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.agent.ledger import Line, ledger_table, read_ledger
-from outlay.app import _checked, _compose
+from outlay.compose import checked, compose
 from outlay.errors import ConfigError, GenerationError
 from outlay.generate import Completion, Earlier, Failure, Prompt, Request, Sampling
 from outlay.generate.replay import Replay
@@ -242,7 +242,7 @@ def log(folder: Path, samples: int = 6, flags: bool = True, short: int = 0) -> l
 
 def run(folder: Path, *words: str) -> dict[str, float]:
     folder.mkdir(exist_ok=True)
-    metrics = _run(_checked(_compose(words)), folder, "replay", {}, "account").metrics
+    metrics = _run(checked(compose(words)), folder, "replay", {}, "account").metrics
     return metrics
 
 
@@ -332,10 +332,10 @@ def test_a_config_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
         "router.tier=bog": "Did you mean 'big'",
     }.items():
         with pytest.raises(ConfigError, match=message):
-            _checked(_compose([*words, override]))
+            checked(compose([*words, override]))
     pq.write_table(pa.table({"kind": ["attempt"], "model": ["big"]}), tmp_path / "other.parquet")
     with pytest.raises(ConfigError, match=r"other\.parquet: no ledger: it has no column 'tier'"):
-        _checked(_compose([*words, f"generator.path='{tmp_path / 'other.parquet'}'"]))
+        checked(compose([*words, f"generator.path='{tmp_path / 'other.parquet'}'"]))
 
 
 def test_every_tier_without_a_price_is_named_with_what_it_lacks_as_an_option_that_can_be_given(
@@ -346,11 +346,11 @@ def test_every_tier_without_a_price_is_named_with_what_it_lacks_as_an_option_tha
     names = ["mine", "a model (v2): big", "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4o"]
     path = ledger(tmp_path, [line(0, "x", tier=name) for name in names])
     with pytest.raises(ConfigError, match=re.escape(f"tiers {', '.join(names[:3])} are not known")) as caught:
-        _checked(_compose(words))
+        checked(compose(words))
     given = shlex.split(str(caught.value).partition("Say ")[2])[0].rstrip(",")
     assert given.startswith("generator.prices={mine:{input:…,output:…,units:…},")
     assert given.endswith(":{input:…,output:…}}")  # the table has units of this one
-    parts = _checked(_compose([*words, given.replace("…", "2"), f"generator.path='{path}'"]))
+    parts = checked(compose([*words, given.replace("…", "2"), f"generator.path='{path}'"]))
     assert [tier.price.input for tier in parts.generator.tiers[:3]] == [2, 2, 2]
 
 

@@ -270,7 +270,7 @@ class ProbeThree:
 def test_a_probe_pays_for_its_prompt_once(engine: Vllm, tmp_path: Path) -> None:
     prompt = Prompt((("user", "What is 2 + 3?"),))
     (length,) = engine.count([engine.render(prompt, "smollm2")], "smollm2")
-    task = Task(Query("q", "", 0, length), lambda shown, step: prompt, lambda reply: reply or None)
+    task = Task(Query("q", "", 0, length), lambda shown, step, prefill: prompt, lambda reply: reply or None)
     ledger, store = Ledger(), Store(tmp_path / "s.sqlite")
     spend = Spend(SpendLimit(spend_limit_tokens=length + 3 * 8), engine.tiers, store, "one probe")
     execute(

@@ -11,7 +11,7 @@ import pytest
 
 import outlay
 from outlay.agent.ledger import Line, ledger_table, read_ledger
-from outlay.app import _checked, _compose
+from outlay.compose import checked, compose
 from outlay.errors import DataError, OutlayError
 from outlay.imports import FORMATS, run
 from outlay.schema import component
@@ -236,7 +236,7 @@ def test_the_printed_command_is_a_run(folder: Path, shared: Path, capsys: pytest
         (command,) = [
             row.strip() for row in capsys.readouterr().out.splitlines() if row.startswith("  outlay ")
         ]
-        parts = _checked(_compose(shlex.split(command)[1:]))
+        parts = checked(compose(shlex.split(command)[1:]))
         assert parts.generator.tiers and next(parts.dataset.examples())
 
 
@@ -248,7 +248,7 @@ def test_the_printed_command_takes_whatever_name_a_tier_has(
     (tmp_path / "solutions.jsonl").write_text(json.dumps(row))
     run(["grade-school-math", str(tmp_path / "solutions.jsonl"), "--out", str(tmp_path / "log.parquet")])
     (command,) = [row.strip() for row in capsys.readouterr().out.splitlines() if row.startswith("  outlay ")]
-    parts = _checked(_compose(shlex.split(command)[1:]))
+    parts = checked(compose(shlex.split(command)[1:]))
     assert [tier.name for tier in parts.generator.tiers] == [name] == [parts.router.tier]
 
 

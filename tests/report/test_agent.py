@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from simulated import Simulated
 
-from outlay.app import _checked, _compose, _plain
+from outlay.compose import checked, compose, plain
 from outlay.generate import Completion, Prompt, Request
 from outlay.record import Ended
 from outlay.report.agent.contamination import arm_rows, contamination
@@ -46,10 +46,10 @@ def _sum(question: str) -> int:
 
 
 def point(folder: Path, *words: str) -> Ended:
-    config = _compose(
+    config = compose(
         ["dataset=arithmetic", "dataset.split=all", "prompt.prefill=''", "verbose=false", *words]
     )
-    parts = replace(_checked(config), generator=Swayed())
+    parts = replace(checked(config), generator=Swayed())
     folder.mkdir(parents=True)
     choices = {"dataset": "arithmetic"} | {
         word.partition("=")[0]: word.partition("=")[2] for word in words if "." not in word.partition("=")[0]
@@ -57,7 +57,7 @@ def point(folder: Path, *words: str) -> Ended:
     done = _run(parts, folder, run_name(parts), choices)
     metrics, oracle = done.metrics, done.oracle
     return Ended(
-        run_name(parts), "FINISHED", _plain(config), choices, metrics, str(folder), folder.name, oracle
+        run_name(parts), "FINISHED", plain(config), choices, metrics, str(folder), folder.name, oracle
     )
 
 

@@ -105,7 +105,7 @@ def tasks(n: int, split: str) -> list[Task]:
     def task(at: int) -> Task:
         question = f"question {split:>5} {at} level {at % 3}"
 
-        def prompt(shown: Earlier, step: int) -> Prompt:
+        def prompt(shown: Earlier, step: int, prefill: str | None) -> Prompt:
             return Prompt(
                 (("user", question + (f" after {shown.chain}" if shown.context != "fresh" else "")),)
             )

@@ -344,8 +344,11 @@ def test_cascade_judges_answers_by_who_agrees(store: Store) -> None:
     ],
 )
 def test_what_cannot_run_is_refused_with_the_way_out(overrides: list[str], message: str) -> None:
-    from outlay import app, schema
+    from omegaconf import OmegaConf
 
-    config = app._compose(["dataset=arithmetic", *overrides])
+    from outlay import schema
+    from outlay.compose import compose
+
+    config = compose(["dataset=arithmetic", *overrides])
     with pytest.raises(ConfigError, match=message):
-        schema.build(app.OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+        schema.build(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]

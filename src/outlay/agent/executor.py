@@ -12,7 +12,7 @@ from typing import Any
 from outlay.agent import Attempt, Policy, Probe, Stop, Verify
 from outlay.agent.ledger import Ledger, Line, Query, Trace
 from outlay.errors import ConfigError, nearest
-from outlay.generate import FRESH, Completion, Earlier, Generator, Price, Prompt, Request, Sampling
+from outlay.generate import FRESH, Completion, Earlier, Generator, Price, Prompt, Request, Sampling, Tier
 from outlay.generate import Tally as Tally
 from outlay.generate.spend import UNLIMITED, Spend
 from outlay.generate.store import Store, complete
@@ -23,9 +23,8 @@ class Task:
     """One query to execute: what the policy sees, what is sent, and how a reply is read."""
 
     query: Query
-    prompt: Callable[
-        [Earlier, int], Prompt
-    ]  # what of earlier attempts is shown, the context's step -> prompt
+    # what of earlier attempts is shown, the context's step, the tier's own first words -> prompt
+    prompt: Callable[[Earlier, int, str | None], Prompt]
     read: Callable[[str], str | None]  # reply -> normalised answer
 
 
@@ -132,7 +131,7 @@ def execute(
     live = [_Live(task, Trace(task.query)) for task in tasks]
     ledger.queries |= {task.query.id: task.query for task in tasks}
     outcomes: dict[int, Outcome] = {}
-    tiers = [tier.name for tier in generator.tiers]
+    tiers = {tier.name: tier for tier in generator.tiers}
     prepare = getattr(policy, "prepare", None)
     while len(outcomes) < len(live):
         calls = []
@@ -169,7 +168,7 @@ def first_wave(
 
     A plan is made of these, and the union of all points is generated from them; nothing is generated here.
     """
-    found, tiers = [], [tier.name for tier in generator.tiers]
+    found, tiers = [], {tier.name: tier for tier in generator.tiers}
     for task in tasks:
         one = _Live(task, Trace(task.query))
         action = _advance(one, policy, verifiers, Ledger())
@@ -220,7 +219,7 @@ def _call(
     action: Probe | Attempt | Verify,
     verifiers: Mapping[str, Verifier | Asked],
     generator: Generator,
-    tiers: Sequence[str],
+    tiers: Mapping[str, Tier],
     limits: Limits,
     seed: int,
 ) -> _Call:
@@ -233,7 +232,6 @@ def _call(
         asked = known
         looked_at = attempts[action.attempt - 1]
         step, tier, n, stream = looked_at.step, action.tier or asked.tier or looked_at.tier, asked.k, "verify"
-        prompt = asked.prompt(one.trace, looked_at)
         sampling = Sampling(asked.temperature, asked.max_new_tokens, stop=asked.stop)
     else:
         tier, sampling = action.tier, replace(sampling, temperature=action.temperature)
@@ -243,12 +241,16 @@ def _call(
             n, stream, step = action.n, "attempt", action.step
             chain = action.shown if action.shown is not None else attempts[-1].text if attempts else None
             if action.context != "fresh" and chain is not None:
-                shown = Earlier(action.context, chain, _reflection(one.trace))
-        prompt = replace(one.task.prompt(shown, step), step=step)
+                wrote = tiers[attempts[-1].tier].prefill if attempts else None
+                shown = Earlier(action.context, chain, _reflection(one.trace), wrote)
     if tier not in tiers:
         raise ConfigError(
             f"the policy asks for tier '{tier}', which generator={generator.name} has not. {nearest(tier, tiers)}"
         )
+    if asked:
+        prompt = asked.prompt(one.trace, looked_at)
+    else:
+        prompt = replace(one.task.prompt(shown, step, tiers[tier].prefill), step=step)
     text = generator.render(prompt, tier)
     drawn = (tier, stream, text)
     first = one.drawn[drawn]
@@ -343,6 +345,7 @@ def _lines(call: _Call, replies: Sequence[Completion], price: Price, limits: Lim
             step=call.step,
             seed=request.row_seed,
             temperature=request.sampling.temperature,
+            verifier=call.action.kind if isinstance(call.action, Verify) else "",
         )
         for failure in reply.failures:
             billed = Completion(
@@ -370,7 +373,6 @@ def _lines(call: _Call, replies: Sequence[Completion], price: Price, limits: Lim
                 line,
                 attempt=attempt.attempt,
                 answer=attempt.answer,
-                verifier=call.action.kind,
                 confidence=readings[k],
                 verdict=verdict,
             )

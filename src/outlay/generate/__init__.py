@@ -59,6 +59,7 @@ class Tier:
 
     name: str
     price: Price
+    prefill: str | None = None  # the first words of its replies, in place of the prompt's own
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Earlier:
     context: str = "fresh"
     chain: str = ""
     reflection: str = ""
+    prefill: str | None = None  # of the tier that wrote the chain
 
 
 FRESH = Earlier()

@@ -74,15 +74,18 @@ class Prompting:
         context: str,
         shots: Sequence[Message],
         shown: Earlier = FRESH,
+        prefill: str | None = None,
     ) -> Prompt:
-        """The messages for one example, with what they show of earlier attempts."""
+        """The messages for one example, with what they show of earlier attempts. prefill: the tier's own, if it has one."""
         fields = {
             "question": example.question,
             "context": context,
             "choices": example.choices,
             "meta": {name: example.meta[name] for name in META if name in example.meta},
         }
-        user, prefill = _fill(text.user, fields), _fill(text.prefill, fields)
+        user = _fill(text.user, fields)
+        usual = _fill(text.prefill, fields)
+        chain = (usual if shown.prefill is None else shown.prefill) + shown.chain
         messages = [("system", _fill(text.system, fields))] if text.system else []
         messages += shots
         again = ""
@@ -90,13 +93,13 @@ class Prompting:
             own = getattr(self, shown.context)
             again = getattr(text, shown.context) if own is None else own
         if shown.context in ("carry", "reflect"):
-            messages += [("user", user), ("assistant", prefill + shown.chain)]
+            messages += [("user", user), ("assistant", chain)]
         if again:
-            more = {"user": user, "chain": prefill + shown.chain, "reflection": shown.reflection}
+            more = {"user": user, "chain": chain, "reflection": shown.reflection}
             user = _fill(again, {**fields, **more})
         return Prompt(
             messages=(*messages, ("user", user)),
-            prefill=prefill,
+            prefill=usual if prefill is None else prefill,
             context=context,
             example_id=example.id,
             shows=shown.context,

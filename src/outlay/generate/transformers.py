@@ -7,7 +7,7 @@ A row draws its random numbers from its own seed, so its text does not depend on
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from outlay.errors import GenerationError, SpendLimitReached
@@ -49,7 +49,7 @@ class Transformers:
 
     @property
     def tiers(self) -> Sequence[Tier]:
-        return (Tier(self.tier, self.price),)
+        return (Tier(self.tier, self.price, self.prefill),)
 
     def identity(self, tier: str) -> Mapping[str, str]:
         template = load_tokenizer(self.model, self.revision).chat_template or ""
@@ -79,8 +79,7 @@ class Transformers:
         return count_tokens(self.model, texts, self.revision)
 
     def render(self, prompt: Prompt, tier: str) -> str:
-        own = prompt if self.prefill is None else replace(prompt, prefill=self.prefill)
-        return render_chat(self.model, self.revision, own)
+        return render_chat(self.model, self.revision, prompt)
 
     def generate(self, requests: Sequence[Request], spend: Spend) -> Iterator[list[tuple[int, Completion]]]:
         model = load_causal(self.model, self.revision, self.device, self.dtype)
