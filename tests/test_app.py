@@ -56,6 +56,11 @@ REFUSED = [
     (("experiment=quickstart",), "Add -m"),
     (("-m", "selector=lead,rdc"), "Did you mean 'rcd'"),
     (("-m", "selector=lead,mmr", "budget.tokens=64,0"), "point 2 of 4"),
+    (("generate", "experiment=tune"), "nothing can be generated for it"),
+    (
+        ("generate", "dataset=arithmetic", "generator=openai", "generator.key_env=NO_SUCH_KEY"),
+        "export NO_SUCH_KEY",
+    ),
     (("reprot",), "unknown command 'reprot'"),
     (("dataset=gsm8k", "dataset.path=nowhere.jsonl"), "dataset.path=nowhere.jsonl"),
     (("generator=transformers",), "generator.model"),
@@ -75,6 +80,38 @@ def test_wrong_usage_is_refused_in_one_line_before_anything_is_loaded(
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
     assert not any(tmp_path.iterdir())  # nothing half-written
+
+
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("http://127.0.0.1:5000", True),
+        ("https://${oc.env:ME}:${oc.env:MY_PASSWORD}@host/mlflow", True),
+        ("https://${oc.env:TOKEN}@host", True),
+        ("postgresql://me@host/db", True),  # libpq has the password from the environment
+        ("sqlite:////data/a:b@c/mlflow.db", True),
+        ("http://u:secret@host", False),
+        ("http://u:pa$s@host", False),
+        ("http://u:pa/s#s@host", False),
+        ("https://token@host", False),
+        ("https://${oc.env:ME}:secret@host", False),
+        ("https://${oc.env:ME}:${oc.env:MY_PASSWORD,secret}@host", False),
+        ("postgresql://me:secret@host/db", False),
+    ],
+)
+def test_no_password_of_a_tracking_server_gets_into_a_config(
+    uri: str, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import nullcontext
+
+    from outlay.compose import checked, compose
+
+    for name in ("ME", "MY_PASSWORD", "TOKEN"):
+        monkeypatch.setenv(name, "from-outside")
+    config = compose(["generator=extract"])
+    config.tracking.uri = uri
+    with nullcontext() if kept else pytest.raises(ConfigError, match="would be written into config files"):
+        checked(config)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("--cfg", "job"), ("selector=rdc",)])

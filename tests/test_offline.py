@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from outlay import offline
 from outlay.app import _command
 from outlay.compose import preflight
 from outlay.errors import ConfigError, GenerationError
-from outlay.generate import Completion, Price, Request, Sampling, Tier
+from outlay.generate import Completion, Failure, Price, Request, Sampling, Tier
 from outlay.generate.spend import Spend, SpendLimit
 from outlay.generate.store import Store
 from outlay.offline import Call, Made, Worker, Workers, into_store
@@ -55,6 +56,14 @@ def request(text: str, sample: int = 0) -> Request:
     ("words", "message"),
     [
         (["generator=extract", "dataset=notes"], "nothing to generate"),
+        (
+            ["generator=openai", "generator.spend_limit_tokens=1000"],
+            r"cannot be kept for gpt-4o-mini here: it tries a call again.*Run the sweep itself",
+        ),
+        (
+            ["generator=ladder", "generator.tiers=[smollm2,gpt_4o_mini]", "generator.spend_limit_usd=1"],
+            "cannot be kept for gpt-4o-mini here",
+        ),
         (["generator=vllm", "generator.serve=true"], "each worker has an engine of its own"),
         (
             ["generator=vllm", "generator.base_url=http://127.0.0.1:1/v1"],
@@ -66,9 +75,10 @@ def request(text: str, sample: int = 0) -> Request:
     ],
 )
 def test_what_cannot_be_spread_is_refused_before_anything_starts(
-    own_cache: Path, words: list[str], message: str
+    own_cache: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "generator=vllm" in words and find_spec("ray") is None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none is asked")
+    if {"generator=vllm", "generator=openai", "generator=ladder"} & set(words) and find_spec("ray") is None:
         pytest.skip("Ray is not installed")
     with pytest.raises(ConfigError, match=message):
         _command(["generate", "dataset=arithmetic", *words])
@@ -162,6 +172,54 @@ def test_what_is_handed_out_is_paid_for_in_advance(sizes: list[int], limit: int)
         assert len(paid) + len(calls) == len(sizes)
         assert not calls or taken + most[len(paid)] > limit
         store.close()
+
+
+def test_every_bill_is_charged_and_what_is_unknown_stays_set_aside(tmp_path: Path) -> None:
+    """Moody's calls may cost 1 + 2 x 4 tokens each."""
+    store = Store(tmp_path / "s.sqlite")
+    spend = Spend(SpendLimit(spend_limit_tokens=1000), Moody.tiers, store, "a")
+    work: Any = SimpleNamespace(
+        spend=spend,
+        generator=Moody(),
+        limited=True,
+        made=Made(),
+        store=store,
+        identities={"t": {}},
+        told=lambda *_: None,
+    )
+    asked = [(request(text), request(text, 1)) for text in ("plain", "again", "lost", "half")]
+    keys = [tuple(one.key({}) for one in call) for call in asked]
+    paid = offline._paid(deque(Call("ex", *both) for both in zip(keys, asked, strict=True)), work)
+    good = Completion("x", 1, 2, "stop")
+    tried = replace(good, failures=(Failure("timeout", 1, 1), Failure("http 500")))
+    lost = Completion("", 0, 0, "error", error="connection closed (bill unknown)")
+    offline._keep(
+        [
+            (paid[0], [good, good], ""),
+            (paid[1], [tried, good], ""),
+            (paid[2], [], "no"),
+            (paid[3], [good, lost], ""),
+        ],
+        work,
+    )
+    assert store.spent("a")[0] == (1 + 2 + 2) + (1 + 2 + 2 + 1 + 1) + 9 + 9
+
+
+def test_a_row_in_the_store_counts_once_and_one_that_was_made_here_not(tmp_path: Path) -> None:
+    store, made = Store(tmp_path / "s.sqlite"), Made()
+    old, new, more = request("old"), request("new"), request("more")
+    key = {one.text: one.key({"model": "moody"}) for one in (old, new, more)}
+    answer = Completion("x", 1, 1, "stop")
+    store.put([(key["old"], "m", answer)])
+    work: Any = SimpleNamespace(
+        generator=Moody(), identities={}, store=store, made=made, workers=Workers(round=1)
+    )
+    chunks = iter([[("a", old), ("b", new)], [("a", old), ("b", new), ("c", more)], [("a", old), ("b", new)]])
+    assert list(offline._missing(chunks, work)) == [key["new"]]
+    store.put([(key["new"], "m", answer)])  # as the round does
+    assert list(offline._missing(chunks, work)) == [key["more"]]
+    store.put([(key["more"], "m", answer)])
+    assert offline._missing(chunks, work) == {} and made.stored == 1
 
 
 # ---------------------------------------------------------------- on a local Ray

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlay import tune
+from outlay import multirun, record, tune
 from outlay.compose import has_option, preflight, space_of
 from outlay.errors import ConfigError
 from outlay.record import Ended
@@ -135,6 +136,13 @@ REFUSED = [
     (("experiment=tune", "dataset.limt=3"), "Did you mean 'dataset.limit'"),
     (("experiment=tune", "retry=none,fixed"), "same answer every time"),
     (("experiment=tune", "dataset.split=test"), "tune.held_out=test: the search would see that split"),
+    (("experiment=tune", "dataset.split=tune,test"), "a search stays on one split"),
+    (("experiment=tune", "selector=learned", "tune.held_out=train"), "tune.held_out=train: what is found"),
+    (
+        ("experiment=tune", "generator=smollm2", "prompt.shots=range(1,3)", "tune.held_out=train"),
+        "prompt.shots=1 shows worked examples of the train split",
+    ),
+    (("experiment=tune", "generator=ladder", "router=ser", "retry=fixed"), "Use dataset.split=test"),
     (("experiment=quickstart", "tune=optuna"), "union of 3 grids"),
     (("tune=optuna", "dataset.split=tune"), "nothing to search"),
 ]
@@ -153,6 +161,23 @@ def test_a_preset_keeps_what_fits_the_choices_that_the_command_line_gives() -> N
     space = space_of(["experiment=tune", "selector=rcd"], {})
     keys = {axis.key for axis in space.axes}
     assert keys == {"selector.relevance", "selector.diversity", "budget.tokens"}
+
+
+def test_what_learns_on_the_tune_split_is_searched_on_the_test_split_with_nothing_held_out() -> None:
+    words = (
+        "tune=optuna",
+        "dataset=arithmetic",
+        "selector=none",
+        "generator=ladder",
+        "router=ser",
+        "retry=vote",
+    )
+    with pytest.raises(ConfigError, match=r"tune\.held_out=null"):
+        preflight([*words, "router.escalate.factor=interval(1,4)"], multirun=True)
+    (found,) = preflight(
+        [*words, "router.escalate.factor=interval(1,4)", "tune.held_out=null"], multirun=True
+    )
+    assert found.dataset.split == "test" and found.router.learns
 
 
 def test_a_search_is_a_sweep() -> None:
@@ -197,15 +222,16 @@ def one_round(search: Search, done: dict[int, Ended]) -> list[list[str]]:
 def test_a_study_that_is_opened_again_asks_for_what_an_undisturbed_one_asks(
     sampler: str, tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
     options = replace(OPTIONS, sampler=sampler)
     calm: dict[int, Ended] = {}
     search = Search(options, LINE, seed=3)
     whole = [one_round(search, calm) for _ in range(3)]
     assert search.left == 0
     done: dict[int, Ended] = {}
-    again = [one_round(Search(options, LINE, 3, tmp_path, len(done)), done) for _ in range(3)]
+    again = []
+    for _ in range(3):
+        Search(options, LINE, 3, tmp_path).ask(has)  # killed before the round was answered
+        again.append(one_round(Search(options, LINE, 3, tmp_path), done))
     assert again == whole
     drawn = {word for words in whole for one in words for word in one if word.startswith("a=")}
     assert len(drawn) == 12 or sampler == "nsga2"  # whose children may be their parents
@@ -230,7 +256,7 @@ def test_failed_points_are_told_and_killed_ones_stay_open(tmp_path: Path) -> Non
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{tmp_path / tune.STUDY}")
     assert [one.state.name for one in study.trials] == ["COMPLETE", "FAIL", "RUNNING", "FAIL"]
     # Run again, both finish: the killed trial is told, and the failed one has its values too.
-    search = Search(OPTIONS, LINE, 0, tmp_path, points=4)
+    search = Search(OPTIONS, LINE, 0, tmp_path)
     done |= {at: answer(words, at) for at, words in enumerate(asked.values()) if at in (1, 2)}
     for _ in range(2):  # once, however often it is told
         search.tell(done)
@@ -241,9 +267,8 @@ def test_failed_points_are_told_and_killed_ones_stay_open(tmp_path: Path) -> Non
 
 def test_what_was_asked_and_never_planned_is_given_up(tmp_path: Path) -> None:
     search = Search(OPTIONS, LINE, 0, tmp_path)
-    asked = search.ask(has)  # killed here, or after the next line
-    search.place({trial: at for at, trial in enumerate(asked)}, {})
-    search = Search(OPTIONS, LINE, 0, tmp_path, points=0)
+    search.ask(has)  # killed here
+    search = Search(OPTIONS, LINE, 0, tmp_path)
     assert search.left == 12 and search.trials() == []
     done: dict[int, Ended] = {}
     one_round(search, done)
@@ -251,8 +276,6 @@ def test_what_was_asked_and_never_planned_is_given_up(tmp_path: Path) -> None:
 
 
 def test_another_space_or_aim_is_no_resume(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     Search(OPTIONS, LINE, 0, tmp_path)
     with pytest.raises(ConfigError, match="space"):
         Search(OPTIONS, Space({}, LINE.axes[:1]), 0, tmp_path)
@@ -272,6 +295,36 @@ def test_a_metric_that_no_run_has_names_the_nearest() -> None:
         one_round(search, {})
 
 
+def test_a_point_without_an_objective_that_others_have_is_a_failed_trial(tmp_path: Path) -> None:
+    options = Optuna(trials=12, batch=1, sampler="random", objectives={"context/optimality_mean": "maximize"})
+    search, done, lacks = Search(options, LINE, 0), dict[int, Ended](), ""
+    while search.left:
+        ((trial, words),) = search.ask(has).items()
+        search.place({trial: trial}, {})
+        done[trial] = answer(words, trial)
+        lacks = lacks or str(done[0].config["b"])  # the first has not got it, and that ends nothing
+        if done[trial].config["b"] != lacks:
+            done[trial].metrics["context/optimality_mean"] = 0.5  # type: ignore[index]
+        search.tell(done)
+    failed = [one.config["b"] == lacks for one in done.values()]
+    assert [one.values is None for one in search.trials()] == failed and len(set(failed)) == 2
+    _, sheet, _ = tune.files(search, done, tmp_path)
+    assert sheet and "without an objective" in " ".join(sheet.notes)
+    assert "trial 0: context/optimality_mean" in " ".join(sheet.notes)
+
+
+@pytest.mark.slow
+def test_every_metric_that_may_be_an_objective_is_one_that_a_run_has(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import outlay
+
+    monkeypatch.chdir(tmp_path)
+    words = ("generator=extract", "dataset.limit=3", "metrics.resamples=100", "verbose=false")
+    runs = [outlay.run([*words, f"selector={selector}"]) for selector in ("rcd", "routed")]
+    assert set(tune.OTHERS) <= {name for run in runs for name in run.metrics}
+
+
 def test_the_front_is_written_with_what_it_was_chosen_by(tmp_path: Path) -> None:
     search, done = Search(OPTIONS, LINE, 0), dict[int, Ended]()
     for _ in range(3):
@@ -287,6 +340,118 @@ def test_the_front_is_written_with_what_it_was_chosen_by(tmp_path: Path) -> None
     assert len(rows) == 12 and len(best) == metrics["tune/front"] == len(sheet.rows)  # type: ignore[union-attr]
     assert [rows.index(row) for row in best] == tune.front(values, OPTIONS.directions)
     assert "chosen and judged on split tune" in (tmp_path / "pareto.md").read_text().lower()
+
+
+# ---------------------------------------------------------------- rounds, and their ends
+
+ROUNDS = (
+    *("tune=optuna", "tune.trials=6", "tune.batch=2", "tune.sampler=random", "dataset.split=tune"),
+    *("generator=extract", "selector=lead,rcd", "budget.tokens=interval(32,512)"),
+    "tune.objectives={quality/accuracy:maximize,cost/tokens_total:minimize}",
+)
+
+
+def drive(
+    folder: Path,
+    words: tuple[str, ...],
+    ends: Callable[[int], str] = lambda number: "FINISHED",
+    held_out: str = "test",
+) -> tuple[multirun._Study, dict[int, Ended], list[list[record.PlanPoint]]]:
+    """A study over made-up runs, resumed where the folder has a plan. ends: a point's number -> its status."""
+    folder.mkdir(exist_ok=True)
+    (first,) = preflight(words, multirun=True)
+    first = replace(first, tune=replace(first.tune, held_out=held_out))
+    composed: dict[Any, Any] = {}
+    study = multirun._Study(space_of(words, composed), composed, first)
+    plan = record.Plan("sweep", words, "parent", "here:1:", ())
+    done: dict[int, Ended] = {}
+    if (folder / record.PLAN).is_file():
+        then = record.read_plan(folder)
+        plan = replace(plan, points=study.planned(then))
+        record.same(then, plan.points)
+        done = record.finished(folder, plan)
+    rounds = []
+    for todo in study.rounds(plan, done, folder):
+        rounds.append(todo)
+        for point in todo:
+            tokens = float(point.settings["budget.tokens"])  # type: ignore[arg-type]
+            metrics = {"quality/accuracy": math.sqrt(tokens), "cost/tokens_total": tokens}
+            at = str(folder / str(point.number))
+            config = {"dataset": {"split": point.settings["dataset.split"]}}
+            ended = Ended("made up", ends(point.number), config, {}, metrics, at)
+            record.write_ended(ended)
+            done[point.number] = ended
+    return study, done, rounds
+
+
+def test_a_failed_point_ends_no_study(tmp_path: Path) -> None:
+    words = (*ROUNDS, "tune.batch=1")
+    study, done, rounds = drive(tmp_path, words, lambda number: "FAILED" if number in (0, 3) else "FINISHED")
+    assert [len(todo) for todo in rounds[:6]] == [1] * 6 and not study.why
+    held = study.held()
+    assert held == {point.number for point in rounds[-1]} and len(held) == 4
+    assert {done[number].config["dataset"]["split"] for number in held} == {"test"}
+    assert {study.tags([point])[point.number].get("held_out") for point in rounds[0]} == {None}
+
+
+def test_a_study_of_which_nothing_finishes_stops_after_two_rounds_and_says_so(tmp_path: Path) -> None:
+    study, done, _ = drive(tmp_path, ROUNDS, lambda number: "FAILED")
+    assert len(done) == 4 and "none of 4 trials has finished" in study.why
+    study, _, _ = drive(tmp_path / "fast", (*ROUNDS, "fail_fast=true"), lambda number: "FAILED")
+    assert "fail_fast" in study.why
+
+
+def test_what_cannot_be_run_on_the_held_out_split_is_passed_over_and_said(tmp_path: Path) -> None:
+    words = tuple(word.replace("lead,rcd", "lead,learned") for word in ROUNDS)
+    study, done, rounds = drive(tmp_path, words, held_out="train")
+    chosen = {
+        point.number: dict(w.split("=", 1) for w in point.overrides)["selector"] for point in rounds[-1]
+    }
+    assert set(chosen) == study.held() and set(chosen.values()) == {"lead"}
+    _, sheet, _ = study.files(done, tmp_path)
+    assert "cannot be run on the held-out split" in " ".join(sheet.notes)
+
+
+def test_more_trials_leave_no_earlier_held_out_run_among_the_trials(tmp_path: Path) -> None:
+    before = drive(tmp_path, ROUNDS)[0].held()
+    study, done, _ = drive(tmp_path, (*ROUNDS, "tune.trials=10"))
+    split = {number: one.config["dataset"]["split"] for number, one in done.items()}
+    assert before < study.held() == {number for number, one in split.items() if one == "test"}
+    assert len(split) - len(study.held()) == 10
+    # Another split may be held out from then on, or none.
+    study, done, rounds = drive(
+        tmp_path, (*ROUNDS, "tune.trials=10", "tune.held_out=train"), held_out="train"
+    )
+    assert {point.settings["dataset.split"] for todo in rounds for point in todo} == {"train"}
+    assert len(done) - len(study.held()) == 10
+
+
+@pytest.mark.parametrize("killed", ["ask", "place", "place, then", "hold_out, then"])
+def test_wherever_it_is_killed_a_study_goes_on_to_ask_the_same(
+    killed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tuple(word.replace("sampler=random", "sampler=tpe") for word in ROUNDS)
+    calm, wild = tmp_path / "calm", tmp_path / "wild"
+    for folder in (calm, wild):
+        folder.mkdir()
+    _, whole, _ = drive(calm, words)
+    name, _, after = killed.partition(", ")  # before the call, or right after it
+    real, calls = getattr(Search, name), itertools.count()
+
+    def dies(*given: Any) -> Any:
+        last = next(calls) == (0 if name == "hold_out" else 2)
+        found = None if last and not after else real(*given)
+        if last:
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Search, name, dies)
+        drive(wild, words)
+    _, done, _ = drive(wild, words)
+    plans = [record.read_plan(folder) for folder in (calm, wild)]
+    assert [one.overrides for one in plans[0].points] == [one.overrides for one in plans[1].points]
+    assert set(done) == set(whole)
 
 
 # ---------------------------------------------------------------- the sweep
@@ -366,6 +531,15 @@ def test_a_tuned_sweep_is_killed_and_goes_on_to_the_same_front(tmp_path: Path, o
     refused = command(wild, own_cache, "-m", "resume=last", "dataset.limit=5")
     _, said = refused.communicate(timeout=300)
     assert refused.returncode != 0 and "dataset.limit" in said
+
+    # Another search of the same takes all from this one.
+    finish(command(calm, own_cache, "-m", *SWEEP, "reuse=true"))
+    first, second = sorted(
+        (path.parent for path in (calm / "multirun_outputs").glob("*/*/trials.csv")),
+        key=lambda folder: -len(list(folder.glob("*/ended.json"))),
+    )
+    assert not list(second.glob("*/ended.json"))
+    assert (second / "trials.csv").read_text() == (first / "trials.csv").read_text()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import math
 import os
 import secrets
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,9 +26,11 @@ from outlay.compose import (
     ready,
     refuse_grid,
     space_of,
+    to_generate,
     writable,
 )
 from outlay.errors import ConfigError, OutlayError, nearest
+from outlay.process import sigterm_interrupts
 
 if TYPE_CHECKING:
     from outlay.record import Ended
@@ -87,7 +88,7 @@ def _command(words: Sequence[str]) -> int:
     if "--version" in words:
         print(f"outlay {__version__}")
         return 0
-    signal.signal(signal.SIGTERM, _terminated)
+    sigterm_interrupts()
     many = any(word in ("-m", "--multirun") for word in words)
     info = any(word.split("=")[0] in INFO_FLAGS for word in words)
     overrides = [word for word in words if not word.startswith("-") and ("=" in word or word.startswith("~"))]
@@ -254,7 +255,7 @@ def _store(words: Sequence[str]) -> int:
 def _generate(words: Sequence[str]) -> int:
     from outlay.offline import generate
 
-    return generate(words, lambda overrides: preflight(overrides, multirun=True))
+    return generate(words, to_generate)
 
 
 def _report_runs(words: Sequence[str]) -> int:
@@ -284,10 +285,6 @@ def _say(error: Exception, text: str, code: int) -> int:
         traceback.print_exception(error)
     print(f"outlay: {text}", file=sys.stderr)
     return code
-
-
-def _terminated(*_: object) -> None:
-    raise KeyboardInterrupt  # SIGTERM ends a run as Ctrl-C does: KILLED, and nothing lost
 
 
 def run_from_python(overrides: Sequence[str]) -> "Result":

@@ -187,6 +187,12 @@ def space_of(overrides: Sequence[str], composed: dict[tuple[str, ...], DictConfi
         )
     held = {key: _axis(key, axis) for grid in grids for key, axis in grid.items()}
     axes = list((held | given).values())
+    for axis in axes:
+        if axis.key.lstrip("+") == tune.SPLIT and len(axis.values) != 1:
+            raise ConfigError(
+                f"{axis.key}={','.join(axis.ends)}: a search stays on one split; another would not be held out. "
+                "Use dataset.split=tune"
+            )
     fixed = {axis.key: axis.values[0] for axis in axes if len(axis.values) == 1}
     space = tune.Space(fixed, tuple(axis for axis in axes if axis.key not in fixed))
     homes = {axis.key: _home(axis.key, space, composed) for axis in axes if not axis.choice}
@@ -296,13 +302,25 @@ def checked(config: DictConfig) -> schema.Parts:
             f"{key}: {' '.join(str(error).split('full_key')[0].split())}. Set {key}=..."
         ) from error
     written: Any = OmegaConf.to_container(config, resolve=False)
-    if re.search(r"//[^/@$]*:[^/@$]+@", str(written["tracking"]["uri"])):  # it would be kept in config files
+    if _holds_secret(str(written["tracking"]["uri"])):  # it would be kept in config files
         raise ConfigError(
-            "tracking.uri: a password in it would be written into config files. Take it from the environment, "
+            "tracking.uri: a user or password in it would be written into config files. Take it from the environment, "
             "tracking.uri='http://${oc.env:TRACKING_USER}:${oc.env:TRACKING_PASSWORD}@HOST:PORT', or set "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
     return schema.build(resolved)  # type: ignore[arg-type]
+
+
+def _holds_secret(uri: str) -> bool:
+    """Whether an address, as written, has a password; over HTTP, a user: a token may be one. `${oc.env:NAME}` is neither.
+
+    Read up to the last @, so that a password with a slash or a # in it, which no parser of addresses sees, is seen.
+    """
+    scheme, _, rest = re.sub(r"\$\{oc\.env:\w+\}", "", uri).partition("//")
+    user, _, password = rest.rpartition("@")[0].partition(":")
+    if scheme.lower().startswith(("sqlite", "file")):
+        return False
+    return bool(password or (user and scheme.lower().startswith("http")))
 
 
 def preflight(overrides: Sequence[str], multirun: bool) -> list[schema.Parts]:
@@ -333,7 +351,8 @@ def preflight(overrides: Sequence[str], multirun: bool) -> list[schema.Parts]:
 
 
 def _preflight_of_a_space(overrides: Sequence[str]) -> list[schema.Parts]:
-    """Every value of the space, an interval by its ends, can be run with some of its choices, the other options as first given.
+    """Every value of the space, an interval by its ends, can be run with some of its choices, the other options as first given,
+    on the held-out split too.
 
     Returns:
         The first point that can be run.
@@ -353,20 +372,50 @@ def _preflight_of_a_space(overrides: Sequence[str]) -> list[schema.Parts]:
                 continue
             point = space.choose(has, lambda axis, chosen=chosen: chosen.get(axis.key, axis.ends[0]))  # type: ignore[misc]
             try:
-                first.append(checked(compose_near(point, composed)))
+                first.append(_held_out_too(point, composed))
                 break
             except ConfigError as error:
                 why = why or error
         else:
             assert why is not None
             raise why
-    options = first[0].tune
-    if options.held_out is not None and first[0].dataset.split in (options.held_out, "all"):
-        raise ConfigError(
-            f"tune.held_out={options.held_out}: the search would see that split, dataset.split={first[0].dataset.split}. "
-            "Search on dataset.split=tune, or say that nothing is held out: tune.held_out=null"
-        )
+    held_out = first[0].tune.held_out
+    for parts in first:
+        if held_out is not None and parts.dataset.split in (held_out, "all"):
+            raise ConfigError(
+                f"tune.held_out={held_out}: the search would see that split, dataset.split={parts.dataset.split}. "
+                "Search on dataset.split=tune, or say that nothing is held out: tune.held_out=null"
+            )
     return first[:1]
+
+
+def _held_out_too(point: Sequence[str], composed: dict[tuple[str, ...], DictConfig]) -> schema.Parts:
+    """A point of a space, checked on the split that is searched and on the one that is held out."""
+    parts = checked(compose_near(point, composed))
+    if split := parts.tune.held_out:
+        try:
+            checked(compose_near(tune.on_split(point, split), composed))
+        except ConfigError as error:
+            raise ConfigError(
+                f"tune.held_out={split}: what is found could not be run there. {error}"
+            ) from error
+    return parts
+
+
+def to_generate(overrides: Sequence[str]) -> list[schema.Parts]:
+    """The points of `outlay generate`, which can be answered.
+
+    Raises:
+        ConfigError: as `preflight` and `ready`; a search, whose points are not known before their answers.
+    """
+    points = preflight(overrides, multirun=True)
+    if isinstance(points[0].tune, tune.Optuna):
+        raise ConfigError(
+            "tune=optuna: which settings a search asks for is known as it goes, so nothing can be generated for it "
+            "beforehand. Use outlay -m, or give a grid: tune=none"
+        )
+    ready(points)
+    return points
 
 
 def refuse_grid(config: DictConfig, overrides: Sequence[str]) -> None:

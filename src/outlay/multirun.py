@@ -112,7 +112,7 @@ def _run_sweep(command: Command, launcher: "Launcher", folder: Path) -> Any:
     settings, parent, points = sweep.first.settings, sweep.parent, sweep.plan.points
     done = record.finished(folder, sweep.plan)
     if settings.reuse:
-        done = _reused(sweep, done) | done
+        done |= _reused(sweep, [point for point in points if point.number not in done])
     before = set(done)
     trials = sweep.first.tune.trials if sweep.study else 0
     if settings.verbose:
@@ -121,7 +121,7 @@ def _run_sweep(command: Command, launcher: "Launcher", folder: Path) -> Any:
     os.environ["OUTLAY_SWEEP_POINTS"] = str(trials or len(points))
     os.environ["OUTLAY_SWEEP_PROCESS"] = this_process()
     try:
-        shared, gave_up = _all_rounds(sweep, launcher, done)
+        shared, gave_up = _all_rounds(sweep, launcher, done, before)
         # A launcher that runs jobs in other processes fills `_ended` there, not here.
         _ended[:] = [done[number] for number in sorted(done)]
         unfinished = [one for one in _ended if one.status != "FINISHED"]
@@ -138,6 +138,8 @@ def _run_sweep(command: Command, launcher: "Launcher", folder: Path) -> Any:
         _say_end(sweep, {number: one for number, one in done.items() if number not in before}, shared, front)
     if unfinished:
         terminal.failures(_ended, sweep.id)
+    if sweep.study and sweep.study.why:
+        print(f"outlay: the search stopped: {sweep.study.why}", file=sys.stderr)
     if gave_up:
         raise gave_up
     return _ended
@@ -200,9 +202,13 @@ def _keep_changes(folder: Path, parent: Any) -> None:
 
 
 def _all_rounds(
-    sweep: _Sweep, launcher: "Launcher", done: dict[int, Ended]
+    sweep: _Sweep, launcher: "Launcher", done: dict[int, Ended], before: set[int]
 ) -> tuple[int, OutlayError | None]:
-    """Run what is left, a round at a time; done is filled. Tokens generated for several points at once; why the launcher gave up."""
+    """Run what is left, a round at a time; done is filled, and before by what another sweep has finished.
+
+    Returns:
+        Tokens generated for several points at once; why the launcher gave up.
+    """
     study, settings = sweep.study, sweep.first.settings
     shared, gave_up = 0, None
     rounds = (
@@ -211,6 +217,11 @@ def _all_rounds(
         else iter([[one for one in sweep.plan.points if one.number not in done]])
     )
     for todo in rounds:
+        if study and settings.reuse:
+            linked = _reused(sweep, todo)
+            done |= linked
+            before |= set(linked)
+            todo = [point for point in todo if point.number not in linked]
         _apart.update(_told_apart(todo, sweep.parts, study))
         for point in todo:
             record.put_aside(sweep.folder, point.number)
@@ -248,15 +259,20 @@ class _Study:
         self._search: tune.Search
         self._has = partial(has_option, composed=composed)
         self.parts: list[schema.Parts] = []  # every point's, by its number
+        self.why = ""  # the study stopped before it had its trials, or its held-out round
 
     def planned(self, resumed: record.Plan) -> tuple[record.PlanPoint, ...]:
         """The points that a sweep to be resumed has planned, as this command gives them."""
         plans = []
-        for point in resumed.points:
-            words = dict(word.split("=", 1) for word in point.overrides)
-            held = words.get(tune.SPLIT, "") == self._first.tune.held_out
-            given = {key: text for key, text in self._space.fixed.items() if self._has(words, key)}
-            words |= given | ({tune.SPLIT: words[tune.SPLIT]} if held else {})
+        each = [dict(word.split("=", 1) for word in point.overrides) for point in resumed.points]
+        for point, words in zip(resumed.points, each, strict=True):
+            # A search stays on one split, which is the first point's; another is a held-out one, of this front or an earlier.
+            held = words.get(tune.SPLIT) != each[0].get(tune.SPLIT)
+            words |= {
+                key: text
+                for key, text in self._space.fixed.items()
+                if self._has(words, key) and not (held and key.lstrip("+") == tune.SPLIT)
+            }
             plans.append(self._built([f"{key}={text}" for key, text in words.items()], point.number))
         return tuple(plans)
 
@@ -280,7 +296,7 @@ class _Study:
         done: how points ended, filled by the caller before the next round is asked for.
         """
         options, settings = self._first.tune, self._first.settings
-        search = self._search = tune.Search(options, self._space, settings.seed, folder, len(plan.points))
+        search = self._search = tune.Search(options, self._space, settings.seed, folder)
         points = list(plan.points)
 
         def added(words: Sequence[str]) -> record.PlanPoint:
@@ -292,43 +308,56 @@ class _Study:
                 del self.parts[new.number :]
             return same or new
 
-        left = [point for point in points if point.number not in done]
+        def keep_plan() -> (
+            None
+        ):  # before the study hears of a point: one that no trial has is asked for again
+            record.write_plan(folder, replace(plan, points=tuple(points)))
+
+        # What was held out is chosen again once the study has its trials.
+        left = [one for one in points if one.number not in done and search.first_of(one.number) is not None]
         if left:
             yield left
         search.tell(done)
-        while search.left and not self._stopped(done, settings.fail_fast):
+        while search.left and not self._stopped(search, done):
             places, passed_over = {}, {}
             for trial, words in search.ask(self._has).items():
                 try:
                     places[trial] = added(words).number
                 except ConfigError as error:
                     passed_over[trial] = str(error)
+            keep_plan()
             search.place(places, passed_over)
-            record.write_plan(folder, replace(plan, points=tuple(points)))
             fresh = [
                 point for point in points if point.number in places.values() and point.number not in done
             ]
             if fresh:
                 yield fresh
             search.tell(done)
-            if fresh and all(done[point.number].status == "FAILED" for point in fresh):
-                return  # the next round would be paid for in vain
-        if options.held_out is None or self._stopped(done, settings.fail_fast):
+        if options.held_out is None or self._stopped(search, done):
             return
         held = {}
         for best in search.front():
-            own = points[best.point or 0].overrides
-            there = [word for word in own if not word.startswith(f"{tune.SPLIT}=")]
-            held[added([*there, f"{tune.SPLIT}={options.held_out}"]).number] = best.number
+            try:
+                there = added(tune.on_split(points[best.point or 0].overrides, options.held_out))
+                held[there.number] = best.number
+            except ConfigError as error:
+                search.not_held_out[best.number] = str(error)
+        keep_plan()
         search.hold_out(held)
-        record.write_plan(folder, replace(plan, points=tuple(points)))
         last = [points[number] for number in held if number not in done]
         if last:
             yield last
 
-    def _stopped(self, done: Mapping[int, Ended], fail_fast: bool) -> bool:
-        stops = ("KILLED", "SKIPPED", *(["FAILED"] if fail_fast else []))
-        return any(one.status in stops for one in done.values())
+    def _stopped(self, search: tune.Search, done: Mapping[int, Ended]) -> bool:
+        """Whether to ask no more; `why` then says the reason."""
+        had = {one.status for one in done.values()}
+        if self._first.settings.fail_fast and "FAILED" in had:
+            self.why = "a point failed, and fail_fast=true"
+        elif had & {"KILLED", "SKIPPED"}:
+            self.why = "a point was killed, so the rest was not asked"
+        elif had == {"FAILED"} and search.left and len(search.trials()) >= 2 * self._first.tune.batch:
+            self.why = f"none of {len(search.trials())} trials has finished; more would be paid for in vain"
+        return bool(self.why)
 
     def tags(self, todo: Sequence[record.PlanPoint]) -> dict[int, dict[str, str]]:
         """Point -> the tags of its run: the trial that it answers; or whose settings it has, on the held-out split."""
@@ -344,8 +373,8 @@ class _Study:
         return tune.files(self._search, done, folder)
 
     def held(self) -> set[int]:
-        """The points on the held-out split."""
-        return set(self._search.held_out)
+        """The points on the held-out split, of this front and of earlier ones."""
+        return set(self._search.ever_held_out)
 
     def varies(self, point: record.PlanPoint) -> list[str]:
         """The overrides that the study chose."""
@@ -422,11 +451,9 @@ def _is_basic(launcher: "Launcher") -> bool:
     return isinstance(launcher, BasicLauncher)
 
 
-def _reused(sweep: _Sweep, done: Mapping[int, Ended]) -> dict[int, Ended]:
-    """Points that another sweep has finished: linked from the parent's tags and the table, not copied."""
-    points = sweep.plan.points
-    wanted = {point.hash for point in points if point.number not in done}
-    found = record.elsewhere(sweep.output_dir, wanted, _code(), but=sweep.id)
+def _reused(sweep: _Sweep, points: Sequence[record.PlanPoint]) -> dict[int, Ended]:
+    """Those that another sweep has finished: linked from the parent's tags and the table, not copied."""
+    found = record.elsewhere(sweep.output_dir, {point.hash for point in points}, _code(), but=sweep.id)
     linked = {point.number: found[point.hash] for point in points if point.hash in found}
     sweep.parent.tags({f"reused.{number}": one.run_id for number, one in linked.items()})
     return linked

@@ -32,12 +32,14 @@ from outlay.agent.executor import first_wave
 from outlay.cache import cache_dir
 from outlay.errors import ConfigError, GenerationError, OutlayError, SpendLimitReached
 from outlay.generate import Completion, Generator, Request
+from outlay.generate.openai import OpenAI
 from outlay.generate.spend import UNLIMITED, Spend, Ticket
 from outlay.generate.store import POLL_S, Store
 from outlay.generate.vllm import Vllm, _calls, _params
 from outlay.generate.vllm_server import settled, watch
 from outlay.launch import reason
 from outlay.models import token_ids
+from outlay.process import sigterm_interrupts
 from outlay.progress import Progress
 from outlay.runner import asking, asks
 from outlay.schema import Parts
@@ -88,7 +90,8 @@ class Made:
 
     rows: int = 0
     tokens: int = 0
-    stored: int = 0
+    stored: int = 0  # rows that were in the store when they were first asked for
+    asked: set[bytes] = field(default_factory=set, repr=False)  # keys: each row is looked at once
     failed: list[dict[str, str]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # points that cannot be prepared, and why
 
@@ -125,7 +128,7 @@ def generate(words: Sequence[str], compose: Callable[[Sequence[str]], list[Parts
         "--address", help="of a Ray cluster, e.g. auto (RAY_ADDRESS; else one is started here)"
     )
     given = parser.parse_intermixed_args(list(words))
-    signal.signal(signal.SIGTERM, _terminated)
+    sigterm_interrupts()
     points = compose(given.overrides)
     workers = Workers(given.workers, given.cpus, given.gpus, given.batch, given.round, given.address)
     check_places("", cache_dir(), "basic")
@@ -203,6 +206,20 @@ def _may(parts: Parts, workers: Workers) -> None:
             "generator.serve and generator.base_url name a server, and each worker has an engine of its own. "
             "Leave them out, or run the sweep itself against the server: outlay -m hydra/launcher=ray ..."
         )
+    if not parts.spend_limit.unlimited and (tier := _retrying(generator)):
+        raise ConfigError(
+            f"generator.spend_limit_usd and generator.spend_limit_tokens cannot be kept for {tier} here: it tries a call "
+            "again, and a worker that dies takes the bill along. Run the sweep itself, which reserves each try: "
+            "outlay -m ... (generator.concurrency calls at once), or leave the limit out"
+        )
+
+
+def _retrying(generator: Generator) -> str:
+    """The first of a generator's parts that asks a server, and so may pay for a call more than once; "" where none does."""
+    for one in getattr(generator, "generators", (generator,)):
+        if isinstance(one, OpenAI) or (isinstance(one, Vllm) and (one.serve or one.base_url)):
+            return str(one.name)
+    return ""
 
 
 def _generated(
@@ -219,7 +236,7 @@ def _generated(
     work = _Work(generator, {}, store, spend, not limit.unlimited, workers, told, made)
     elsewhere: Wanted = {}
     chunks = _first(group, made)
-    while wanted := _missing(chunks, work, elsewhere):
+    while wanted := _missing(chunks, work):
         elsewhere |= _claimed(wanted, work)
     while elsewhere:  # others are at it: awaited, or taken over where they end without
         answered, failed = store.get(list(elsewhere)), {row["key"] for row in made.failed}
@@ -246,21 +263,20 @@ class _Work:
     made: Made
 
 
-def _missing(chunks: Iterator[Sequence[tuple[str, Request]]], work: _Work, elsewhere: Wanted) -> Wanted:
-    """The next round: as many rows as it may have that the store has not, and nobody else is known to generate."""
+def _missing(chunks: Iterator[Sequence[tuple[str, Request]]], work: _Work) -> Wanted:
+    """The next round: as many rows as it may have that the store has not. What was asked for before is in the store by
+    now, awaited or failed."""
     wanted: Wanted = {}
-    failed = {row["key"] for row in work.made.failed}
+    made = work.made
     for chunk in chunks:
         for tier in {one.tier for _, one in chunk} - set(work.identities):
             work.identities[tier] = dict(work.generator.identity(tier))
         asked = {one.key(work.identities[one.tier]): (example, one) for example, one in chunk}
-        known = work.store.get([key for key in asked if key not in wanted])
-        work.made.stored += len(known)
-        wanted |= {
-            key: one
-            for key, one in asked.items()
-            if key not in known and key not in failed and key not in elsewhere and key not in wanted
-        }
+        asked = {key: one for key, one in asked.items() if bytes.fromhex(key) not in made.asked}
+        made.asked.update(map(bytes.fromhex, asked))
+        known = work.store.get(list(asked))
+        made.stored += len(known)
+        wanted |= {key: one for key, one in asked.items() if key not in known}
         if len(wanted) >= work.workers.round:
             break
     return wanted
@@ -339,9 +355,16 @@ def _keep(batch: Sequence[Answered], work: _Work) -> None:
         tier = call.requests[0].tier
         if error:
             completions = [Completion("", 0, 0, "error", error=error)] * len(call.keys)
-        elif call.ticket:
-            tokens = sum(one.completion_tokens for one in completions)
-            work.spend.settle(call.ticket, completions[0].prompt_tokens, completions[0].cached_tokens, tokens)
+        elif call.ticket and not any(one.error for one in completions):  # else its bill is unknown: set aside
+            first = completions[0]
+            bills = [failure for one in completions for failure in one.failures]
+            work.spend.settle(
+                call.ticket,
+                first.prompt_tokens + sum(one.prompt_tokens for one in bills),
+                first.cached_tokens + sum(one.cached_tokens for one in bills),
+                sum(one.completion_tokens for one in completions)
+                + sum(one.completion_tokens for one in bills),
+            )
         for key, one in zip(call.keys, completions, strict=True):
             rows.append((key, work.identities[tier].get("model", ""), one))
             if one.error:
@@ -641,10 +664,6 @@ def _cause(error: BaseException) -> str:
     while isinstance(inner := getattr(error, "cause", None) or error.__cause__, BaseException):
         error = inner
     return reason(error)
-
-
-def _terminated(*_: object) -> None:
-    raise KeyboardInterrupt  # what was generated is in the store
 
 
 def _positive(text: str) -> int:

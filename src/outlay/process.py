@@ -1,6 +1,7 @@
-"""Naming a process so that it can be told later whether it still runs: host, number and start."""
+"""Processes: how one is named so that it can be told later whether it still runs, by host, number and start; how one ends."""
 
 import os
+import signal
 import socket
 
 
@@ -13,6 +14,15 @@ def alive(process: str) -> bool:
     """Whether a process named by `this_process` still runs; one on another machine counts as running."""
     host, pid, started = process.rsplit(":", 2)
     return host != socket.gethostname() or (started != "" and _started(int(pid)) == started)
+
+
+def sigterm_interrupts() -> None:
+    """From here on SIGTERM ends this process as Ctrl-C does: runs are KILLED, and nothing is lost."""
+
+    def terminated(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminated)
 
 
 def _started(pid: int) -> str:

@@ -8,7 +8,7 @@ import csv
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 STUDY = "study.db"
 SPLIT = "dataset.split"
 COST = "cost/tokens_per_query"
+ENOUGH = 10
+"""Finished runs of which one at least has an objective; only some choices may have it (ours)."""
 
 OTHERS = (
     *(f"cost/{name}" for name in ("tokens_total", "tokens_prompt", "tokens_completion", "tokens_probe")),
@@ -135,6 +137,11 @@ class Space:
         return [*(f"{key}={text}" for key, text in words.items()), "sweep=[]"]
 
 
+def on_split(words: Sequence[str], split: str) -> list[str]:
+    """A point's overrides on another split."""
+    return [*(word for word in words if word.partition("=")[0].lstrip("+") != SPLIT), f"{SPLIT}={split}"]
+
+
 # ---------------------------------------------------------------- the study
 
 
@@ -150,14 +157,12 @@ class Trial:
 class Search:
     """A study, and which point answers which trial. Everything that a resume needs is in its file.
 
-    The sampler of a round is seeded by `seed` and the round's first trial, so that a sweep which was killed and goes on
-    asks for what an undisturbed one asks.
+    The sampler of a round is seeded by `seed` and the trials that were answered before it, so that a sweep which was killed
+    and goes on asks for what an undisturbed one asks: what was asked and not answered is given up, and asked again.
     """
 
-    def __init__(
-        self, options: Optuna, space: Space, seed: int, folder: Path | None = None, points: int = 0
-    ) -> None:
-        """folder: of the sweep, None: nothing is kept; points: how many its plan has.
+    def __init__(self, options: Optuna, space: Space, seed: int, folder: Path | None = None) -> None:
+        """folder: of the sweep; None: nothing is kept.
 
         Raises:
             ConfigError: the folder's study searches another space, or for something else.
@@ -171,14 +176,26 @@ class Search:
         )
         self._hold("objectives", dict(options.objectives or {}))
         self._hold("space", {axis.key: asdict(axis) for axis in space.axes})
-        # What was asked and never planned: the sweep was killed in between.
-        self._places = {trial: point for trial, point in self._kept("places").items() if point < points}
-        self.passed_over: dict[int, str] = self._kept("passed_over")  # trial -> why no run can be so
-        # point -> the trial of the front whose settings it has, on the held-out split
-        self.held_out = {point: trial for point, trial in self._kept("held_out").items() if point < points}
+        self._answers: dict[int, int | str] = self._kept(
+            "answers"
+        )  # trial -> its point; or why no run can be so
+        # point -> the trial of the front whose settings it has, on the held-out split; of this front, and of any so far
+        self.held_out: dict[int, int] = self._kept("held_out")
+        self.ever_held_out: dict[int, int] = self._kept("ever_held_out")
+        self.not_held_out: dict[int, str] = {}  # trial of the front -> why it cannot be run there
+        self.without: dict[int, str] = {}  # trial -> the objective that its run has not
         for trial in self._all():
             if not trial.state.is_finished() and trial.number not in self._places:
                 self._study.tell(trial.number, state=self._state.FAIL)
+
+    @property
+    def _places(self) -> dict[int, int]:
+        return {trial: point for trial, point in self._answers.items() if isinstance(point, int)}
+
+    @property
+    def passed_over(self) -> dict[int, str]:
+        """Trial -> why no run can be so."""
+        return {trial: why for trial, why in self._answers.items() if isinstance(why, str)}
 
     def _hold(self, name: str, value: dict[str, Any]) -> None:
         now, then = json.loads(json.dumps(value)), self._study.user_attrs.get(name)
@@ -203,11 +220,11 @@ class Search:
     @property
     def left(self) -> int:
         """Trials not asked yet."""
-        return self._options.trials - len(self._places) - len(self.passed_over)
+        return self._options.trials - len(self._answers)
 
     def ask(self, has: Callable[[Mapping[str, str], str], bool]) -> dict[int, list[str]]:
         """The next round: trial -> its point's overrides."""
-        seed = (1_000_003 * self._seed + len(self._all())) % 2**32
+        seed = (1_000_003 * self._seed + len(self._answers)) % 2**32
         self._study.sampler = _sampler(self._options, seed)
         asked = {}
         for _ in range(min(self._options.batch, self.left)):
@@ -216,27 +233,28 @@ class Search:
         return asked
 
     def place(self, places: Mapping[int, int], passed_over: Mapping[int, str]) -> None:
-        """The points that answer a round's trials; and the trials that no run can answer, and why."""
-        self._places |= places
-        self.passed_over |= passed_over
-        self._keep("passed_over", self.passed_over)
-        self._keep("places", self._places)
+        """The points that answer a round's trials, planned already; and the trials that no run can answer, and why."""
+        self._answers |= {**places, **passed_over}
+        self._keep("answers", self._answers)  # in one write: a round is answered as a whole, or asked again
         for trial in passed_over:
             self._study.tell(trial, state=self._state.FAIL)
 
     def tell(self, ended: Mapping[int, "Ended"]) -> None:
-        """How points ended: a point's objectives, or FAIL. One that was killed is left open, for a resume.
+        """How points ended: a point's objectives, or FAIL, also where it has not all of them. One that was killed is left
+        open, for a resume.
 
         Raises:
-            ConfigError: a finished run has no such metric.
+            ConfigError: an objective that none of `ENOUGH` finished runs has, or none of all.
         """
         names = self.names(list(ended.values()))
-        again = self._kept("again")
+        again, places = self._kept("again"), self._places
         for trial in self._all():
-            one = ended.get(self._places.get(trial.number, -1))
+            one = ended.get(places.get(trial.number, -1))
             if one is None or one.status not in ("FINISHED", "FAILED"):
                 continue
             values = _values(one, names) if one.status == "FINISHED" else None
+            if one.status == "FINISHED" and (absent := [name for name in names if name not in one.metrics]):
+                self.without[trial.number] = absent[0]
             if not trial.state.is_finished():
                 failed = None if values else self._state.FAIL
                 self._study.tell(trial.number, values, state=failed)
@@ -249,6 +267,15 @@ class Search:
                 )
                 again[len(self._all()) - 1] = trial.number
                 self._keep("again", again)
+        finished = [one for one in ended.values() if one.status == "FINISHED"]
+        all_told = not self.left and all(one.state.is_finished() for one in self._all())
+        if finished and (all_told or len(finished) >= ENOUGH):
+            for name in names:
+                if not any(name in one.metrics for one in finished):
+                    raise ConfigError(
+                        f"tune.objectives: no metric '{name}' in any of {len(finished)} finished runs. "
+                        f"{nearest(name, finished[0].metrics)}"
+                    )
 
     def names(self, ended: Sequence["Ended"]) -> list[str]:
         """The objectives; the headline quality is known once a run has finished, and then stays."""
@@ -269,17 +296,17 @@ class Search:
 
     def trials(self) -> list[Trial]:
         """In the order of asking; a trial whose point finished only when it was run again has that run's values."""
-        again = self._kept("again")
+        again, places = self._kept("again"), self._places
         every = self._all()
         values = {again.get(one.number, one.number): tuple(one.values) for one in every if one.values}
         return [
-            Trial(one.number, self._places.get(one.number), values.get(one.number))
+            Trial(one.number, places.get(one.number), values.get(one.number))
             for one in every
-            if one.number not in again and {one.number} & {*self._places, *self.passed_over}
+            if one.number not in again and one.number in self._answers
         ]
 
     def first_of(self, point: int) -> int | None:
-        """The first trial that a point answers."""
+        """The first trial that a point answers. None: it is held out; or a kill came between its plan and its place."""
         return next((trial for trial, held in sorted(self._places.items()) if held == point), None)
 
     def front(self) -> list[Trial]:
@@ -289,8 +316,10 @@ class Search:
         return sorted(best, key=lambda one: (one.values or ())[::-1])
 
     def hold_out(self, points: Mapping[int, int]) -> None:
-        """The points of the last round."""
+        """The points of the last round, planned already."""
         self.held_out = dict(points)
+        self.ever_held_out |= points
+        self._keep("ever_held_out", self.ever_held_out)
         self._keep("held_out", points)
 
 
@@ -327,13 +356,8 @@ def _suggested(trial: Any, axis: Axis) -> str:
 
 
 def _values(ended: "Ended", names: Sequence[str]) -> tuple[float, ...] | None:
-    """A point's objectives; None where one is not a number: without cases there is nothing to learn from."""
-    for name in names:
-        if name not in ended.metrics:
-            raise ConfigError(
-                f"tune.objectives: run {ended.name} has no metric '{name}'. {nearest(name, ended.metrics)}"
-            )
-    values = tuple(float(ended.metrics[name]) for name in names)
+    """A point's objectives; None where one is absent or not a number: without cases there is nothing to learn from."""
+    values = tuple(float(ended.metrics.get(name, math.nan)) for name in names)
     return None if any(math.isnan(value) for value in values) else values
 
 
@@ -405,7 +429,12 @@ def files(
         return [], None, counted
     names = search.names(list(ended.values()))
     best = search.front()
-    held = {trial: ended[point] for point, trial in search.held_out.items() if _finished(ended.get(point))}
+    on = {one.number for one in best}
+    held = {
+        trial: ended[point]
+        for point, trial in search.held_out.items()
+        if trial in on and _finished(ended.get(point))
+    }
     sheet = _sheet(search, names, best, ended, held)
     written = [
         _write_trials(search, names, best, ended, folder / "trials.csv"),
@@ -470,6 +499,7 @@ def _sheet(
     from outlay.report.tables import legend, marks
 
     known = search.trials()
+    told = sum(one.values is not None for one in known)
     settings = _settings(ended, known)
     own = {one.number: ended[one.point] for one in best if one.point is not None}
     split = _split_of(next(iter(own.values())))
@@ -477,43 +507,40 @@ def _sheet(
     chosen = f"{split}, chosen by" if held else split
     headings = ["trial", "setting", *(f"{_spoken(name)} ({chosen})" for name in names)]
     headings += [f"{_spoken(name)} ({other}, held out)" for name in names] if held else []
-    rows = []
-    for one in best:
-        run = own[one.number]
-        row = [
-            Cell(str(one.number), one.number),
-            Cell(f"{_said(settings[one.number])} {marks(run)}".rstrip()),
-        ]
-        row += [_cell(run.metrics, name) for name in names]
-        if held:
-            again = held.get(one.number)
-            row += [_cell(again.metrics, name) if again else Cell("–") for name in names]
-        rows.append(tuple(row))
-    told = sum(one.values is not None for one in known)
-    notes = [
-        f"No other of {told} trials is as good in all of {', '.join(f'{_spoken(name)} ({way[:3]}.)' for name, way in zip(names, search.directions, strict=True))} and better in one.",
-        f"The settings were chosen by the figures of split {split}, which flatter them: judge them by split {other}."
-        if held
-        else f"Chosen and judged on split {split}: what was chosen by these figures is flattered by them.",
-        *legend(list(own.values())),
-    ]
-    if search.passed_over:
-        number, why = next(iter(search.passed_over.items()))
-        notes.append(
-            f"{len(search.passed_over)} trials asked for what cannot run, and cost nothing (trial {number}: {why})"
-        )
+
+    def row(trial: int, run: "Ended") -> "tuple[Cell, ...]":
+        again = held.get(trial)
+        there = [_cell(again.metrics, name) if again else Cell("–") for name in names] if held else []
+        said = Cell(f"{_said(settings[trial])} {marks(run)}".rstrip())
+        return (Cell(str(trial), trial), said, *(_cell(run.metrics, name) for name in names), *there)
+
     return Sheet(
         "pareto",
         f"The front: {len(best)} of {told} trials",
         tuple(headings),
-        tuple(rows),
-        tuple(
-            (own[one.number].run_id, *([held[one.number].run_id] if one.number in held else []))
-            for one in best
-        ),
-        tuple(notes),
+        tuple(row(trial, run) for trial, run in own.items()),
+        tuple((run.run_id, *([held[trial].run_id] if trial in held else [])) for trial, run in own.items()),
+        (*_notes(search, names, told, split, other), *legend(list(own.values()))),
         words=2,
     )
+
+
+def _notes(search: Search, names: Sequence[str], told: int, split: str, other: str) -> Iterator[str]:
+    """What a reader of the front must know. told: trials with values; other: the held-out split, "" for none."""
+    aims = (f"{_spoken(name)} ({way[:3]}.)" for name, way in zip(names, search.directions, strict=True))
+    yield f"No other of {told} trials is as good in all of {', '.join(aims)} and better in one."
+    if other:
+        yield f"The settings were chosen by the figures of split {split}, which flatter them: judge them by split {other}."
+    else:
+        yield f"Chosen and judged on split {split}: what was chosen by these figures is flattered by them."
+    for trials, what in (
+        (search.not_held_out, "of the front cannot be run on the held-out split"),
+        (search.passed_over, "asked for what cannot run, and cost nothing"),
+        (search.without, "ran without an objective, and count as failed"),
+    ):
+        if trials:
+            number, why = next(iter(trials.items()))
+            yield f"{len(trials)} {'trial' if len(trials) == 1 else 'trials'} {what} (trial {number}: {why})"
 
 
 def _write_trials(
@@ -570,65 +597,41 @@ def _figure(
     search: Search, names: Sequence[str], best: Sequence[Trial], held: Mapping[int, "Ended"], folder: Path
 ) -> list[Path]:
     """Quality over cost: all trials, the front joined, and its settings on the held-out split. One objective: over trials."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     from outlay.report.figures import COLORS
+    from outlay.report.grid.drawing import panels, save
 
     across, up = _plotted(search.directions)
-    trials = [one for one in search.trials() if one.values is not None]
+    scale = 100.0 if names[up].startswith("quality/") else 1.0
 
-    def place(one: Trial, values: Sequence[float]) -> tuple[float, float]:
-        return (one.number if across is None else values[across], values[up])
+    def place(trial: int, values: Sequence[float]) -> tuple[float, float]:
+        return (trial if across is None else values[across], scale * values[up])
 
-    def quality(name: str) -> float:
-        return 100.0 if name.startswith("quality/") else 1.0
-
-    figure, axis = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
-    scale = quality(names[up])
-    spots = [place(one, one.values or ()) for one in trials]
-    axis.scatter(
-        [x for x, _ in spots],
-        [scale * y for _, y in spots],
-        s=18,
-        color="#999999",
-        label=f"{len(trials)} trials",
-    )
-    line = sorted(place(one, one.values or ()) for one in best)
+    figure, axes = panels(1, 1, 5.1, 4.0)
+    axis = axes.flat[0]
+    spots = [place(one.number, one.values) for one in search.trials() if one.values is not None]
+    axis.scatter(*zip(*spots, strict=True), s=18, color="#999999", label=f"{len(spots)} trials")
+    own = {one.number: place(one.number, one.values or ()) for one in best}
     axis.plot(
-        [x for x, _ in line],
-        [scale * y for _, y in line],
+        *zip(*sorted(own.values()), strict=True),
         color=COLORS[0],
         marker="o",
         linewidth=1.4,
         drawstyle="steps-post",  # between two settings only the cheaper one can be had
         label=f"the front ({len(best)})",
     )
-    for one in best:
-        x, y = place(one, one.values or ())
-        axis.annotate(f"{one.number}", (x, scale * y), xytext=(4, 5), textcoords="offset points", fontsize=8)
-        if one.number in held:
-            metrics = held[one.number].metrics
-            there = place(one, [float(metrics[name]) for name in names])
-            axis.plot([x, there[0]], [scale * y, scale * there[1]], color=COLORS[1], linewidth=0.6, alpha=0.7)
-            axis.plot(there[0], scale * there[1], color=COLORS[1], marker="s", markerfacecolor="white")
+    for number, spot in own.items():
+        axis.annotate(f"{number}", spot, xytext=(4, 5), textcoords="offset points", fontsize=8)
+    for number, run in held.items():
+        there = place(number, [float(run.metrics.get(name, math.nan)) for name in names])
+        axis.plot(*zip(own[number], there, strict=True), color=COLORS[1], linewidth=0.6, alpha=0.7)
+        axis.plot(*there, color=COLORS[1], marker="s", markerfacecolor="white")
     if held:
-        split = _split_of(next(iter(held.values())))
-        axis.plot(
-            [], [], "s", color=COLORS[1], markerfacecolor="white", label=f"the same on {split}, held out"
-        )
+        label = f"the same on {_split_of(next(iter(held.values())))}, held out"
+        axis.plot([], [], "s", color=COLORS[1], markerfacecolor="white", label=label)
     axis.set_xlabel("trial" if across is None else _spoken(names[across]))
     axis.set_ylabel(_spoken(names[up]) + (" (%)" if scale == 100 else ""))
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(axis="y", linewidth=0.4, alpha=0.6)
     axis.legend(frameon=False, fontsize=9)
-    written = [folder / f"pareto.{ending}" for ending in ("png", "svg")]
-    for path in written:
-        figure.savefig(path, dpi=160)
-    plt.close(figure)
-    return written
+    return save(figure, folder / "pareto")
 
 
 def _plotted(directions: Sequence[str]) -> tuple[int | None, int]:

@@ -70,6 +70,51 @@ def test_the_rows_of_a_job_that_was_killed_are_taken_over_at_once(tmp_path: Path
     assert output[-1] == "done" and 3 <= kept <= 9
 
 
+def test_a_claim_of_this_machine_stands_as_long_as_its_process(tmp_path: Path) -> None:
+    """However late its sign of life: a stopped machine or a full disk makes no second caller pay."""
+    path, keys = tmp_path / "s.sqlite", ["ab" * 32, "cd" * 32]
+    store, other = Store(path), Store(path)
+    with store.claiming(keys):
+        store._db.execute("UPDATE claims SET until=?", (time.time() - 1,))
+        with other.claiming(keys) as found:
+            assert found == []
+    with other.claiming(keys) as found:  # a thread that ends gives up, though its process lives
+        assert found == keys
+
+
+def test_the_heart_beats_on_after_the_store_failed_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outlay.generate import store as module
+
+    monkeypatch.setattr(module, "LEASE_S", 0.2)
+    store, other = Store(tmp_path / "s.sqlite"), Store(tmp_path / "s.sqlite")
+
+    def until() -> float:
+        return float(other._db.execute("SELECT until FROM claims").fetchone()[0])
+
+    with store.claiming(["ab" * 32]) as mine:
+        assert len(mine) == 1
+        other._db.execute("ALTER TABLE claims RENAME TO away")
+        time.sleep(0.3)  # some beats that fail
+        other._db.execute("ALTER TABLE away RENAME TO claims")
+        before, end = until(), time.monotonic() + 30
+        while until() <= before and time.monotonic() < end:
+            time.sleep(0.02)
+        assert until() > before
+
+
+def test_claims_that_could_not_be_given_up_go_first_later(tmp_path: Path) -> None:
+    """Else they would stand while their process lives."""
+    store, key = Store(tmp_path / "s.sqlite"), "ab" * 32
+    with pytest.raises(RuntimeError, match="the call"), store.claiming([key]):
+        store._db.execute("ALTER TABLE claims RENAME TO away")
+        raise RuntimeError("the call")  # and not that the store failed as well
+    store._db.execute("ALTER TABLE away RENAME TO claims")
+    with store.claiming([key]) as mine:
+        assert mine == [key]
+
+
 def test_a_claim_from_another_machine_stands_until_its_lease_ends(tmp_path: Path) -> None:
     key = "ab" * 32
     store = Store(tmp_path / "s.sqlite")

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,31 @@ def test_options_are_named_where_their_value_says_nothing(tmp_path: Path) -> Non
         "cascade · samples 1",
         "cascade · samples 5",
     }
+
+
+def test_no_ratio_is_made_of_a_reference_that_costs_nothing(tmp_path: Path) -> None:
+    """As where the cheapest tier runs on one's own machine: it is also the best that the reference has."""
+    free = [0.0] * N
+    points = [
+        run(tmp_path / "weak", "static", WEAK, free, router__tier="weak"),
+        run(tmp_path / "strong", "static", STRONG, COSTS, router__tier="strong"),
+        run(tmp_path / "f", "frugalgpt", WEAK, free, router__cost_share=0.1),
+        run(tmp_path / "r", "random", STRONG, COSTS, router__shares=[0, 1]),
+    ]
+    row = policy(points, "random")
+    assert math.isnan(row.cost_over_reference) and math.isnan(row.cost_over_reference_hi)
+    assert math.isfinite(row.over_reference)
+
+
+def test_gold_is_compared_with_each_way_to_stop_without_it(tmp_path: Path) -> None:
+    points = [
+        *two_tiers(tmp_path, retry__stop="none"),
+        *(
+            replace(run(tmp_path / stop, "cascade", right, COSTS, retry__stop=stop), oracle=stop == "gold")
+            for stop, right in (("vote", WEAK), ("verifier", [1] * 26 + [0] * 14), ("gold", STRONG))
+        ),
+    ]
+    premiums = routing_rows(points)[2]
+    assert {row.policy: row.accuracy_points for row in premiums} == pytest.approx(
+        {"cascade · gold against cascade · vote": 0.5, "cascade · gold against cascade · verifier": 0.25}
+    )

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import pytest
+
 from outlay.generate import Tally
 from outlay.score.metrics import run_metrics
 
@@ -82,3 +84,10 @@ def test_inflation_splits_solved_from_exhausted() -> None:
     assert found["inflation/solved"] == 1 and found["inflation/exhausted"] == 2
     assert found["inflation/share_ge_2"] == found["inflation/share_exhausted"] == 0.5
     assert found["inflation/mean_lo"] < 1.5 < found["inflation/mean_hi"]
+
+
+def test_a_share_of_none_or_all_has_an_interval_of_some_width() -> None:
+    found = metrics([row(at, True) for at in range(16)])  # nobody retried, nobody gave up
+    for name in ("share_ge_2", "share_exhausted"):
+        value, low, high = (found[f"inflation/{name}{end}"] for end in ("", "_lo", "_hi"))
+        assert value == low == 0 and high == pytest.approx(1 - 0.025 ** (1 / 16))

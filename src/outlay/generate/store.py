@@ -7,11 +7,12 @@ are kept: an error is never served again as an answer.
 
 import json
 import secrets
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import astuple
 from pathlib import Path
 
@@ -27,6 +28,8 @@ POLL_S = 0.2
 """How often a row that another claimant is generating is looked for."""
 CLAIMANT = "#"
 """Between the process and the claimant in the owner of a claim."""
+_left: set[tuple[Path, str]] = set()
+"""Stores and owners, of this process, whose claims are still to be given up: on a full disk they stay, and go first later."""
 
 _COLUMNS = (
     "text, prompt_tokens, completion_tokens, finish_reason, cached_tokens, latency_s, logprob, failures"
@@ -144,10 +147,18 @@ class Store:
                 yield mine
         finally:
             if mine:
-                with self._transaction():
-                    self._db.execute("DELETE FROM claims WHERE owner=?", (owner,))
+                _left.add((self.path, owner))
+                with suppress(GenerationError):  # why the caller ends is told, not this
+                    self._give_up()
+
+    def _give_up(self) -> None:
+        if over := {one for one in _left.copy() if one[0] == self.path}:
+            with self._transaction():
+                self._db.executemany("DELETE FROM claims WHERE owner=?", [(owner,) for _, owner in over])
+            _left.difference_update(over)
 
     def _claim(self, keys: Sequence[str], owner: str) -> list[str]:
+        self._give_up()
         now, mine = time.time(), []
         with self._transaction():
             answered = set(self.get(keys))
@@ -162,7 +173,8 @@ class Store:
             living = {process: alive(process) for process in {process for process, _ in claims.values()}}
             for key in keys:
                 process, until = claims.get(key, ("", 0.0))
-                if key not in answered and (until < now or not living[process]):
+                stands = process and living[process] and (until >= now or _is_here(process))
+                if key not in answered and not stands:
                     mine.append(key)
             self._db.executemany(
                 "INSERT OR REPLACE INTO claims VALUES (?,?,?)",
@@ -177,7 +189,8 @@ class Store:
 
         def beat() -> None:
             while not ended.wait(LEASE_S / 4):
-                with self._transaction():
+                # A store that is busy or full for a while: the next beat tries again.
+                with suppress(GenerationError), self._transaction():
                     until = time.time() + LEASE_S
                     self._db.execute("UPDATE claims SET until=? WHERE owner=?", (until, owner))
 
@@ -300,6 +313,11 @@ class Store:
         return GenerationError(
             f"generation store {self.path}: {error}. Free some room, or set OUTLAY_CACHE_DIR to another folder"
         )
+
+
+def _is_here(process: str) -> bool:
+    """Whether it is a process of this machine, so that being alive is known and needs no sign."""
+    return process.rsplit(":", 2)[0] == socket.gethostname()
 
 
 def _parts(keys: Sequence[str]) -> Iterator[list[bytes]]:

@@ -23,20 +23,6 @@ class Metrics:
     resamples: int = option(2000, least=100)  # of the bootstrap
 
 
-def _share(
-    values: "np.ndarray", documents: Sequence[str], resamples: int, seed: int
-) -> tuple[float, float, float]:
-    """A mean and its bootstrap interval; where all answers are right, or all wrong, Clopper and Pearson's: resampling
-    equal values would give an interval of no width."""
-    from outlay.score.statistics import clopper_pearson, interval
-
-    known = values[values == values]
-    if len(known) and known.min() == known.max() and known[0] in (0.0, 1.0):
-        cases = len({document for document, value in zip(documents, values, strict=True) if value == value})
-        return clopper_pearson(int(known[0]) * cases, cases)
-    return interval(values, resamples=resamples, seed=seed, clusters=documents)
-
-
 def run_metrics(
     predictions: Sequence[Mapping[str, Any]],
     lines: Sequence[Mapping[str, Any]],
@@ -53,14 +39,14 @@ def run_metrics(
     """
     import numpy as np
 
-    from outlay.score.statistics import interval, ratio_of_means
+    from outlay.score.statistics import interval, ratio_of_means, share
 
     out: dict[str, float] = {}
     documents = [one["document"] for one in predictions]
     names = dict.fromkeys(name for one in predictions for name in one["metrics"])
     for name in names:
         values = np.array([one["metrics"].get(name, np.nan) for one in predictions], float)
-        mean, low, high = _share(values, documents, resamples, seed)
+        mean, low, high = share(values, resamples=resamples, seed=seed, clusters=documents)
         out |= {f"quality/{name}": mean, f"quality/{name}_lo": low, f"quality/{name}_hi": high}
 
     def column(key: str, rows: Sequence[Mapping[str, Any]] = predictions) -> "np.ndarray":
@@ -119,8 +105,8 @@ def run_metrics(
         parts = {
             "mean": interval(ratios[known], resamples=resamples, seed=seed),
             "ratio_of_means": ratio_of_means(real[known], direct[known], resamples=resamples, seed=seed),
-            "share_ge_2": interval((ratios[known] >= 2).astype(float), resamples=resamples, seed=seed),
-            "share_exhausted": interval((~solved[known]).astype(float), resamples=resamples, seed=seed),
+            "share_ge_2": share((ratios[known] >= 2).astype(float), resamples=resamples, seed=seed),
+            "share_exhausted": share((~solved[known]).astype(float), resamples=resamples, seed=seed),
             "solved": interval(ratios[known & solved], resamples=resamples, seed=seed),
             "exhausted": interval(ratios[known & ~solved], resamples=resamples, seed=seed),
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outlay.report.agent.lines import Tried, attempts, grouped
-from outlay.report.grid.drawing import write_rows
+from outlay.report.grid.drawing import save, write_rows
 from outlay.report.sheets import notes, percent
 from outlay.report.tables import Point, labels
 
@@ -273,10 +273,4 @@ def _forest(rows: Sequence[ArmRow], folder: Path) -> list[Path]:
     figure.supxlabel(
         "points of accuracy against a fresh retry on the same queries, 95 % intervals", fontsize=9
     )
-    written = []
-    for ending in ("png", "svg"):
-        path = folder / f"contamination.{ending}"
-        figure.savefig(path, dpi=160)
-        written.append(path)
-    plt.close(figure)
-    return written
+    return save(figure, folder / "contamination")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outlay.report.grid.drawing import write_rows
+from outlay.report.grid.drawing import save, write_rows
 from outlay.report.sheets import notes
 from outlay.report.tables import Point, labels, said
 
@@ -216,10 +216,4 @@ def _figure(rows: "Sequence[Row]", folder: Path) -> list[Path]:
         axis.spines[["top", "right"]].set_visible(False)
     handles, names = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=8)
-    written = []
-    for ending in ("png", "svg"):
-        path = folder / f"predictor.{ending}"
-        figure.savefig(path, dpi=160)
-        written.append(path)
-    plt.close(figure)
-    return written
+    return save(figure, folder / "predictor")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from outlay.report.agent.checks import notices
 from outlay.report.agent.lines import Tried, attempts, spent
-from outlay.report.grid.drawing import write_rows
+from outlay.report.grid.drawing import save, write_rows
 from outlay.report.sheets import notes
 from outlay.report.tables import CHECKS, Point, labels, marks, metric, said, with_interval
 
@@ -204,13 +204,7 @@ def _figure(rows: Sequence[CurveRow], folder: Path) -> list[Path]:
     figure.supxlabel(
         "* stops on the answer key: a bound, not a policy that can be deployed", fontsize=8, color="#555555"
     )
-    written = []
-    for ending in ("png", "svg"):
-        path = folder / f"retry_curves.{ending}"
-        figure.savefig(path, dpi=160)
-        written.append(path)
-    plt.close(figure)
-    return written
+    return save(figure, folder / "retry_curves")
 
 
 @dataclass(frozen=True)

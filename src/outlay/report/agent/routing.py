@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,9 @@ class PolicyRow:
     over_reference: float  # mean over the range of (own accuracy - frugalgpt's), with its paired interval
     over_reference_lo: float
     over_reference_hi: float
-    cost_over_reference: float  # cost at the reference's best accuracy over the reference's, less one
+    cost_over_reference: (
+        float  # cost at the reference's best accuracy over the reference's (nan where 0), less one
+    )
     cost_over_reference_lo: float
     cost_over_reference_hi: float
     run_ids: (
@@ -413,8 +416,6 @@ Means = tuple["np.ndarray", "np.ndarray"]
 def _policy_rows(field: _Field) -> list[PolicyRow]:
     import numpy as np
 
-    from outlay.score.curves import accuracy_at_budget, aiq, apgr, tokens_at_accuracy
-
     tiers = _single_tiers(field.curves)
     if not tiers:
         return []
@@ -422,43 +423,6 @@ def _policy_rows(field: _Field) -> list[PolicyRow]:
     plain = [curve for curve in field.curves if not curve.gold]
     reference = next((curve for curve in plain if curve.is_of == REFERENCE), None)
     oracle = next((curve for curve in field.curves if curve.is_of == "oracle"), None)
-
-    def whole(own: Means, single: Means) -> Means:
-        """A curve with the cheapest single tier's point."""
-        at = single[0].argmin()
-        return np.append(own[0], single[0][at]), np.append(own[1], single[1][at])
-
-    def area(own: Means, single: Means) -> float:
-        return aiq(*whole(own, single), single[0].min(), single[0].max())
-
-    def recovered(own: Means, single: Means) -> float:
-        weak = single[0].argmin()
-        strong = np.lexsort((-single[0], single[1]))[-1]  # of equally good tiers the cheaper
-        ends = ((float(single[0][at]), float(single[1][at])) for at in (weak, strong))
-        return apgr(*whole(own, single), *ends)
-
-    def at_level(level: float) -> Callable[[Means, Means], float]:
-        def bought(own: Means, single: Means) -> float:
-            low, high = single[0].min(), single[0].max()
-            return accuracy_at_budget(*whole(own, single), low + level * (high - low))
-
-        return bought
-
-    def least(own: Means, single: Means) -> float:
-        return _price(tokens_at_accuracy(*whole(own, single), single[1].max()))
-
-    def gap(own: Means, single: Means, other: Means) -> float:
-        dearest = own[0].argmax()
-        return accuracy_at_budget(*whole(other, single), own[0][dearest]) - float(own[1][dearest])
-
-    def over(own: Means, single: Means, other: Means) -> float:
-        return area(own, single) - area(other, single)
-
-    def dearer(own: Means, single: Means, other: Means) -> float:
-        target = whole(other, single)[1].max()
-        price, others = (_price(tokens_at_accuracy(*whole(one, single), target)) for one in (own, other))
-        return price / others - 1
-
     none = (math.nan,) * 3
     rows = []
     for curve in field.curves:
@@ -477,24 +441,86 @@ def _policy_rows(field: _Field) -> list[PolicyRow]:
                 curve.policy,
                 curve.gold,
                 len(curve.spots),
-                *_estimated(area, draws, *own),
-                *_estimated(recovered, draws, *own),
-                *_estimated(at_level(LEVELS[0]), draws, *own),
-                *_estimated(at_level(LEVELS[1]), draws, *own),
-                *_estimated(at_level(LEVELS[2]), draws, *own),
-                *_estimated(least, draws, *own),
-                *(_estimated(gap, draws, *own, oracle.spots) if oracle else none),
-                *(_estimated(over, draws, *against) if against else none),
-                *(_estimated(dearer, draws, *against) if against else none),
+                *_estimated(_area, draws, *own),
+                *_estimated(_recovered, draws, *own),
+                *_estimated(partial(_bought, LEVELS[0]), draws, *own),
+                *_estimated(partial(_bought, LEVELS[1]), draws, *own),
+                *_estimated(partial(_bought, LEVELS[2]), draws, *own),
+                *_estimated(_least, draws, *own),
+                *(_estimated(_gap, draws, *own, oracle.spots) if oracle else none),
+                *(_estimated(_over, draws, *against) if against else none),
+                *(_estimated(_dearer, draws, *against) if against else none),
                 _run_ids(used),
             )
         )
     return sorted(rows, key=lambda row: (row.reads_gold, -np.nan_to_num(row.aiq, nan=-1)))
 
 
-def _price(cost: float) -> float:
+# What a policy's curve is worth: `own` are its points, `single` those of the single tiers, `other` another policy's.
+
+
+def _whole(own: Means, single: Means) -> Means:
+    """A curve with the cheapest single tier's point."""
+    import numpy as np
+
+    at = single[0].argmin()
+    return np.append(own[0], single[0][at]), np.append(own[1], single[1][at])
+
+
+def _area(own: Means, single: Means) -> float:
+    from outlay.score.curves import aiq
+
+    return aiq(*_whole(own, single), single[0].min(), single[0].max())
+
+
+def _recovered(own: Means, single: Means) -> float:
+    """APGR."""
+    import numpy as np
+
+    from outlay.score.curves import apgr
+
+    weak = single[0].argmin()
+    strong = np.lexsort((-single[0], single[1]))[-1]  # of equally good tiers the cheaper
+    ends = ((float(single[0][at]), float(single[1][at])) for at in (weak, strong))
+    return apgr(*_whole(own, single), *ends)
+
+
+def _bought(level: float, own: Means, single: Means) -> float:
+    """Accuracy at a level of the range."""
+    from outlay.score.curves import accuracy_at_budget
+
+    low, high = single[0].min(), single[0].max()
+    return accuracy_at_budget(*_whole(own, single), low + level * (high - low))
+
+
+def _cost_at(own: Means, single: Means, accuracy: float) -> float:
     """What is never reached has no price, however high."""
+    from outlay.score.curves import tokens_at_accuracy
+
+    cost = tokens_at_accuracy(*_whole(own, single), accuracy)
     return math.inf if math.isnan(cost) else cost
+
+
+def _least(own: Means, single: Means) -> float:
+    return _cost_at(own, single, single[1].max())
+
+
+def _gap(own: Means, single: Means, other: Means) -> float:
+    from outlay.score.curves import accuracy_at_budget
+
+    dearest = own[0].argmax()
+    return accuracy_at_budget(*_whole(other, single), own[0][dearest]) - float(own[1][dearest])
+
+
+def _over(own: Means, single: Means, other: Means) -> float:
+    return _area(own, single) - _area(other, single)
+
+
+def _dearer(own: Means, single: Means, other: Means) -> float:
+    """At the other's best accuracy; nan where the other pays nothing for it, as no ratio says how much more that is."""
+    target = _whole(other, single)[1].max()
+    price, others = (_cost_at(one, single, target) for one in (own, other))
+    return price / others - 1 if others else math.nan
 
 
 def _draws(documents: Sequence[str]) -> "np.ndarray":
@@ -534,7 +560,7 @@ def _estimated(
 
 
 def _premiums(field: _Field) -> list[PremiumRow]:
-    """Runs that differ in reading gold only: by their stop rule, or by what a cascade verifies with."""
+    """Each pair of runs that differ in reading gold only: by their stop rule, or by what a cascade verifies with."""
     from outlay.score.statistics import paired_difference
 
     keys = ("retry.stop", "router.verify", "seed", "dataset.seed")
@@ -548,12 +574,13 @@ def _premiums(field: _Field) -> list[PremiumRow]:
         return float(own[0][0] / other[0][0]) if other[0][0] else math.nan
 
     every = [(curve, spot) for curve in field.curves for spot in curve.spots]
-    plain = {rest(spot): (curve, spot) for curve, spot in every if not spot.runs[0].oracle}
-    rows = []
+    plain: dict[str, list[tuple[_Curve, _Spot]]] = {}
     for curve, spot in every:
-        if not spot.runs[0].oracle or rest(spot) not in plain:
-            continue
-        other, without = plain[rest(spot)]
+        if not spot.runs[0].oracle:
+            plain.setdefault(rest(spot), []).append((curve, spot))
+    pairs = [(one, twin) for one in every if one[1].runs[0].oracle for twin in plain.get(rest(one[1]), ())]
+    rows = []
+    for (curve, spot), (other, without) in pairs:
         gap = paired_difference(spot.right, without.right, clusters=field.documents)
         rows.append(
             PremiumRow(
