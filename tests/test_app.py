@@ -318,7 +318,7 @@ def test_a_spend_limit_shows_what_finished_and_how_to_go_on(tmp_path: Path, own_
     assert done.returncode == 0, done.stderr
     assert "1 of them finished before" in done.stdout
     said = " ".join(done.stdout.split())
-    assert "Generated now:" in said and "of them in what the points ask first" in said
+    assert "Generated now:" in said and "of them before the points, in what they ask first" in said
 
 
 def test_a_line_of_progress_says_what_the_name_does_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ def test_killed_at_ten_random_moments_and_resumed_it_is_the_undisturbed_sweep(
     finished = [
         run.data.tags["point"] for run in runs if run.data.tags.get("point") and run.info.status == "FINISHED"
     ]
-    assert sorted(finished) == [str(number) for number in range(POINTS)]  # each point once
+    assert sorted(map(int, finished)) == list(range(POINTS))  # each point once
     (sweep,) = (path.parent for path in (wild / "multirun_outputs").glob("*/*/plan.jsonl"))
     assert len((sweep / "results.csv").read_text().splitlines()) == POINTS + 1
 

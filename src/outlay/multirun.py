@@ -385,18 +385,21 @@ class _Study:
 def _told_apart(
     todo: Sequence[record.PlanPoint], parts: Sequence[schema.Parts], study: _Study | None
 ) -> dict[int, str]:
-    """Point -> the overrides that other points have otherwise, as far as its name does not say them."""
+    """Point -> the overrides that other points on its data set have otherwise, as far as its name does not say them."""
     from outlay.runner import run_name
 
     each = {point.number: dict(word.split("=", 1) for word in point.overrides) for point in todo}
-    values: dict[str, set[str]] = {}
+    values: dict[tuple[str | None, str], set[str]] = {}
     for words in each.values():
         for key, text in words.items():
-            values.setdefault(key, set()).add(text)
+            values.setdefault((words.get("dataset"), key), set()).add(text)
     found = {}
     for point in todo:
         name = set(run_name(parts[point.number]).lower().split())
-        varies = [f"{key}={text}" for key, text in each[point.number].items() if len(values[key]) > 1]
+        words = each[point.number]
+        varies = [
+            f"{key}={text}" for key, text in words.items() if len(values[words.get("dataset"), key]) > 1
+        ]
         chosen = study.varies(point) if study else varies
         unsaid = [word for word in chosen if not _ways_to_say(word) & name]
         found[point.number] = " ".join(unsaid)

@@ -183,7 +183,7 @@ USUAL = {
 }
 """Choices that a name leaves out."""
 UNSAID = {
-    *("path", "limit", "fit_limit", "count", "on_bad_row", "columns"),  # of the whole sweep
+    *("path", "limit", "fit_limit", "count", "questions", "on_bad_row", "columns"),  # of the whole sweep
     *("seed", "tier", "tiers", "stop", "tokens", "fraction"),  # in the name without their option
 }
 """Options that a name does not repeat."""

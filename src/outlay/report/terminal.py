@@ -184,9 +184,7 @@ def sweep_ends(
         _table(console, dataset, points)
     if tokens is not None and tokens[0]:
         together = (
-            f", {count(tokens[1])} of them in what the points ask first, which no single point is billed for"
-            if tokens[1]
-            else ""
+            f", {count(tokens[1])} of them before the points, in what they ask first" if tokens[1] else ""
         )
         console.print(f"Generated now: {count(tokens[0])} tokens{together}.", highlight=False)
     if finished:
