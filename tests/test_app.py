@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,10 @@ REFUSED = [
     (("generator=transformers",), "generator.model"),
     (("dataset.path=notes.csv",), "dataset=notes is made here"),
     (("prompt.template='{{ question'",), "prompt template"),
+    (("-m", "retry=none,fixed", "retry.stop=vote"), "retry=escalate and retry=fixed have it"),
+    (("import", "routelm-gsm8k", "x.csv"), "Did you mean 'routellm-gsm8k'"),
+    (("import", "routellm-gsm8k", "x.csv", "--out", "y"), "x.csv: no such file"),
+    (("doctor", "--run", "last"), "outlay doctor --runs last"),
 ]
 
 
@@ -313,12 +318,16 @@ def test_a_spend_limit_shows_what_finished_and_how_to_go_on(tmp_path: Path, own_
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "2 of 3 runs did not finish (2 killed)" in done.stderr and "resume=" in done.stderr
+    said = " ".join((done.stdout + done.stderr).split())
+    assert said.count("may take") == 1 and "as above" in said  # the long sentence stands once
     assert "what each setting bought" in done.stdout  # the store had all that one point needs
     done = outlay_command("-m", "resume=last", "generator.spend_limit_tokens=100000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of them finished before" in done.stdout
     said = " ".join(done.stdout.split())
-    assert "Generated now:" in said and "of them before the points, in what they ask first" in said
+    assert (
+        "Reply tokens generated now:" in said and "of them before the points, in what they ask first" in said
+    )
 
 
 def test_a_line_of_progress_says_what_the_name_does_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,12 +335,80 @@ def test_a_line_of_progress_says_what_the_name_does_not(capsys: pytest.CaptureFi
     from outlay.report import terminal
 
     ended = Ended("lead · 64", "FAILED", {}, {}, {}, "", error="no")
-    terminal.point(ended, 2, 3, "dataset.limit=5")
-    terminal.point(ended, 4, 3)  # a round that came on top
+    terminal.point(ended, "2/3", "dataset.limit=5")
+    terminal.point(replace(ended, status="KILLED", error="spend limit reached: 3 of 4 tokens"), "3/3")
     assert capsys.readouterr().out.splitlines() == [
         "[2/3] lead · 64 (dataset.limit=5): FAILED: no",
-        "[4] lead · 64: FAILED: no",
+        "[3/3] lead · 64: KILLED: spend limit reached",
     ]
+
+
+def test_a_point_of_a_study_is_counted_as_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    from outlay import multirun
+
+    monkeypatch.setenv("OUTLAY_SWEEP_POINTS", "14")
+    monkeypatch.setattr(multirun, "_trials", {2: {"trial": "5"}, 14: {"trial": "5", "held_out": "true"}})
+    places = [multirun._place(number) for number in (2, 14, 0)]
+    assert places == ["trial 5 of 0 to 13", "trial 5, held out", "1/14"]
+
+
+def test_one_run_that_reaches_its_spend_limit_says_so(tmp_path: Path, own_cache: Path) -> None:
+    words = ("dataset=arithmetic", "dataset.limit=8", "generator.spend_limit_tokens=1", "verbose=true")
+    done = outlay_command(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    (said,) = done.stderr.strip().splitlines()
+    assert said.startswith("outlay: spend limit reached:") and "generator.spend_limit_tokens" in said
+    (log,) = tmp_path.glob("multirun_outputs/outlay/single/*/run.log")
+    assert "KILLED: spend limit reached" in log.read_text()
+
+
+def test_a_plan_that_cannot_be_made_is_its_error_alone(tmp_path: Path, own_cache: Path) -> None:
+    (tmp_path / "bad.csv").write_text("question,reference\n,1\n")
+    words = (
+        "dataset=table",
+        "dataset.path=bad.csv",
+        "dataset.columns={document:null,question:question,reference:reference}",
+    )
+    done = outlay_command(
+        *words, "dataset.answer=number", "dataset.query=centroid", "selector=none", "plan=true", cwd=tmp_path
+    )
+    assert done.returncode == 2 and not done.stdout
+    (said,) = done.stderr.strip().splitlines()
+    assert "bad.csv" in said
+
+
+def test_a_column_that_a_file_has_not_is_wrong_usage(tmp_path: Path) -> None:
+    from outlay.compose import checked, compose, ready
+
+    (tmp_path / "notes.csv").write_text("note,ask\nA b c.,Which?\n")
+    words = ["dataset=table", f"dataset.path='{tmp_path / 'notes.csv'}'", "generator=extract"]
+    with pytest.raises(ConfigError, match=r"dataset\.columns\.document=document.*Its columns: note, ask"):
+        ready([checked(compose(words))])
+    ready([checked(compose([*words, "dataset.columns.document=note"]))])
+
+
+def test_the_ids_that_a_rerun_needs_can_be_listed(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outlay.app import _doctor
+    from outlay.doctor import doctor
+
+    run = outlay.run(["dataset.limit=2", "generator=extract", f"output_dir={tmp_path}", "verbose=false"])
+    monkeypatch.setenv("OUTLAY_OUTPUT_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "150")
+    doctor(tmp_path)
+    assert run.run_id in capsys.readouterr().out
+    done = outlay_command(
+        *("-m", "dataset.limit=2", "generator=extract", "selector=lead,mmr", f"output_dir={tmp_path}"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0
+    assert _doctor(["--runs", "last"]) == 0
+    ids = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    (table,) = tmp_path.glob("outlay/*/results.csv")
+    assert len(ids) == 3 and all(one in table.read_text() for one in ids[:2])
+    with pytest.raises(ConfigError, match="no such sweep"):
+        _doctor(["--runs", "lost"])
 
 
 def test_what_tells_points_apart_and_their_names_do_not_say() -> None:

@@ -12,6 +12,7 @@ from outlay.generate import Completion, Request
 from outlay.generate.spend import Spend
 from outlay.generate.store import Store
 from outlay.plan import plan, union
+from outlay.progress import Progress
 from outlay.runner import _run, run_name
 from outlay.schema import Parts
 
@@ -57,12 +58,31 @@ def test_the_union_generates_each_first_completion_once_and_the_points_read_it(
     grid: list[Parts], own_cache: Path, tmp_path: Path
 ) -> None:
     generator = grid[0].generator
-    tally = union(grid, Store(own_cache / "completions.sqlite"), "", lambda rows, tokens: None)
+    of, told = list[int](), list[int]()
+    store = Store(own_cache / "completions.sqlite")
+    tally = union(grid, store, "", lambda rows, tokens: told.append(rows), of.append)
+    assert of == [sum(told)] == [80]  # what its line of progress counts up to
+    union(grid, store, "", lambda rows, tokens: None, of.append)
+    assert of[1] == 0  # the store has them
     # the first attempt of three points is one row; the probe of the fourth is three
     assert tally.misses == len(generator.asked) == 20 + 60
     asked = len(generator.asked)
     _run(grid[0], tmp_path, "none", {})
     assert len(generator.asked) == asked
+
+
+def test_a_line_of_progress_counts_what_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("outlay.progress.EVERY", -1)
+    with Progress("first", None, True, "completions") as progress:
+        progress.of(80)
+        progress(7, 7, 21)
+    with Progress("lead", 40, True) as progress:
+        progress(0, 16, 64)
+    first, second = capsys.readouterr().err.splitlines()
+    assert "first: 7 of 80 completions, " in first and first.endswith("reply tokens/s")
+    assert "lead: 0 of 40 queries, 16 completions, " in second
 
 
 def test_a_generator_that_does_not_answer_takes_no_other_with_it(

@@ -63,6 +63,8 @@ def test_a_sweep_is_found_by_id_and_the_latest_by_last(tmp_path: Path) -> None:
     )
     assert record.find(tmp_path, "last") == new
     assert record.find(tmp_path, "2026-01-01T00-00-00-aaaa") == old
+    with pytest.raises(ConfigError, match="Did you mean 'last'"):
+        record.find(tmp_path, "lst")
     with pytest.raises(ConfigError, match="Did you mean '2026-01-01T00-00-00-aaaa'"):
         record.find(tmp_path, "2026-01-01T00-00-00-aaab")
     with pytest.raises(ConfigError, match="no sweep"):

@@ -1,14 +1,17 @@
 """The flow on embedded notes without a model: budgets hold on the text as sent, gold is where it should be."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simulated import Simulated
 
+from outlay.agent.ledger import read_ledger
 from outlay.compose import checked, compose
 from outlay.context.stage import Stage, queries
 from outlay.data import Example
-from outlay.errors import ConfigError, DataError, OutlayError
+from outlay.errors import ConfigError, DataError, GenerationError, OutlayError
 from outlay.runner import _budget_warnings, _over_budget, _run, _stage, run_name
 
 
@@ -189,6 +192,75 @@ def test_a_token_budget_under_every_call_is_told_with_its_numbers(tmp_path: Path
     parts = checked(compose([*words, f"router.token_budget={least}"]))
     done = _run(parts, tmp_path / "least", run_name(parts), {})
     assert done.metrics["cost/tokens_total"] > 0  # the call that was named is made
+
+
+def test_replies_that_fail_are_told_by_their_commonest_error(tmp_path: Path, own_cache: Path) -> None:
+    words = ["dataset=arithmetic", "dataset.limit=20", "verbose=false"]
+    parts = replace(checked(compose(words)), generator=Simulated(p=0.5, fail=0.4))
+    done = _run(parts, tmp_path, "some", {})
+    failed = done.metrics["data/failed_calls"]
+    (told,) = done.warnings
+    assert 0 < failed < 20
+    assert told == f"{failed:.0f} of 20 replies failed, {failed:.0f} of them so: the server hung up"
+    (tmp_path / "hidden").mkdir()
+    hidden = replace(parts, tracking=replace(parts.tracking, log_text=False))
+    (told,) = _run(hidden, tmp_path / "hidden", "some", {}).warnings  # an error may repeat what was sent
+    assert "hung up" not in told and "ledger.parquet" in told
+
+
+def test_a_run_of_which_every_reply_failed_is_no_result(tmp_path: Path, own_cache: Path) -> None:
+    parts = checked(compose(["generator=lab", "dataset.limit=3", "verbose=false"]))
+    with pytest.raises(GenerationError, match=r"3 of 3 replies failed, 3 of them so: .*pass the window"):
+        _run(parts, tmp_path, "lab", {})
+    assert read_ledger(tmp_path / "ledger.parquet").lines  # what was tried is kept
+
+
+def test_a_budget_that_no_unit_fits_is_told_with_its_numbers(tmp_path: Path, own_cache: Path) -> None:
+    words = ["dataset.limit=3", "selector=lead", "generator=extract", "verbose=false"]
+    parts = checked(compose([*words, "budget.tokens=3"]))
+    done = _run(parts, tmp_path, run_name(parts), {})
+    (told,) = done.warnings
+    assert "in 3 of 3 queries no unit fitted" in told and done.metrics["context/tokens_max"] == 0
+    most = int(told.split("at least, ")[1].split()[0])
+    (tmp_path / "enough").mkdir()
+    for more in (f"budget.tokens={most}", "selector=none"):
+        parts = checked(compose([*words, more]))
+        assert _run(parts, tmp_path / "enough", run_name(parts), {}).warnings == ()
+
+
+# --- what is generated to fit a policy
+
+
+def test_what_was_generated_to_fit_a_policy_was_generated_now(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from outlay.record import Ended
+    from outlay.report import terminal
+
+    words = ["dataset=chains", "dataset.count=60", "dataset.fit_limit=10", "generator=lab", "verbose=false"]
+    parts = checked(compose([*words, "router=frugalgpt", "retry.temperature=0.7"]))
+    made = []
+    for at in (0, 1):
+        (tmp_path / str(at)).mkdir()
+        done = _run(parts, tmp_path / str(at), run_name(parts), {})
+        made.append(done.metrics["cache/generated_tokens"])
+    assert made[0] > done.metrics["cost/tokens_completion"] and made[1] == 0
+    ended = Ended("frugalgpt", "FINISHED", {}, {}, done.metrics, "out")
+    terminal.single(ended)
+    terminal.sweep_ends([ended], tmp_path, "")
+    said = capsys.readouterr().out
+    assert said.count(f"{done.metrics['fit/tokens']:,.0f}") == 2 and "tokens to fit" in said
+
+
+def test_where_no_model_runs_nothing_comes_from_the_store(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from outlay.record import Ended
+    from outlay.report import terminal
+
+    metrics, _ = run(tmp_path, "dataset.limit=12", "selector=lead", "budget.tokens=64")
+    terminal.point(Ended("lead", "FINISHED", {}, {}, metrics, "out"), "1/1")
+    assert "(no model ran)" in capsys.readouterr().out
 
 
 def test_what_passed_a_token_budget_is_counted() -> None:

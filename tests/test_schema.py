@@ -30,7 +30,8 @@ def check(*words: str) -> schema.Parts:
     "words",
     [
         *(["router=" + one] for one in ("ser", "ser_x", "lagrangian", "frugalgpt", "routellm", "hybrid")),
-        *(["router=" + one] for one in ("automix", "cascade")),
+        ["router=automix", "generator=ladder"],
+        ["router=cascade"],
         ["retry=fixed", "retry.stop=verifier", "retry.verifier=scorer", "retry.verifier_samples=1"],
     ],
     ids=lambda one: one[-2] if len(one) > 1 else one[0],
@@ -82,9 +83,24 @@ def test_the_presets_keep_the_rules(tmp_path: Path) -> None:
 # --- budgets and prices
 
 
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [
+        (["retry=fixed", "retry.stop=verifier", "retry.verifier=self_verify"], "agreement, parse, logprob"),
+        (["retry=escalate", "retry.stop=verifier", "retry.verifier=judge"], "agreement, parse, logprob"),
+        (["router=automix"], "router=frugalgpt"),
+    ],
+    ids=lambda one: str(one[0])[:12],
+)
+def test_the_lab_is_asked_for_no_judgement(words: list[str], way_out: str) -> None:
+    with pytest.raises(ConfigError, match=f"answer no such question.*{way_out}"):
+        check(*LAB, "retry.temperature=0.7", *words)
+    check(*LAB, "retry=fixed", "retry.verifier=self_verify")  # retry.stop=vote asks no verifier
+
+
 def test_tiers_that_are_free_in_the_routers_cost_are_refused() -> None:
     free = [*LAB, "generator.usd_per_unit=0", "router.cost=usd"]
-    for router in ("ser", "lagrangian", "frugalgpt", "automix", "cascade"):
+    for router in ("ser", "lagrangian", "frugalgpt", "cascade"):
         with pytest.raises(ConfigError, match=r"router\.cost=usd: every tier.*is free.*router\.cost=units"):
             check(*free, f"router={router}")
         check(*free, f"router={router}", "router.cost=units")

@@ -159,6 +159,9 @@ def _say_plan(overrides: Sequence[str], points: Sequence[schema.Parts]) -> int:
         found = plan(points, store)
     finally:
         store.close()
+    if len(found.failed) == len(points):  # no figure is true of anything
+        whys = dict.fromkeys(one.partition(": ")[2] for one in found.failed)
+        raise ConfigError(f"plan=true: {' '.join(whys)}")
     terminal.plan(found)
     if isinstance(tuned, tune.Optuna):
         terminal.plan_of_a_study(tuned, len(points))
@@ -186,14 +189,18 @@ def _drawn(overrides: Sequence[str], first: schema.Parts) -> list[schema.Parts]:
 
 def _doctor(words: Sequence[str]) -> int:
     from outlay import track
-    from outlay.doctor import doctor
+    from outlay.doctor import doctor, runs_of
 
     output_dir = Path(os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs"))
     uri = next((word.partition("=")[2] for word in words if word.startswith("tracking.uri=")), None)
     others = [word for word in words if word != "--reap" and not word.startswith("tracking.uri=")]
+    if len(others) == 2 and others[0] == "--runs" and "--reap" not in words:
+        runs_of(others[1], output_dir, uri)
+        return 0
     if others or (uri and "--reap" not in words):
         raise ConfigError(
-            f"usage: outlay doctor [--reap [tracking.uri=URI]], not {' '.join(others or words)}"
+            "usage: outlay doctor [--reap | --runs SWEEP] [tracking.uri=URI], such as outlay doctor --runs last, not "
+            + " ".join(others or words)
         )
     if words:
         reaped = track.reap(track.Tracking(uri=uri), output_dir)

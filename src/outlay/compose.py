@@ -80,7 +80,25 @@ def _options_of(group: str, overrides: Sequence[str], wrong: str) -> str:
         known = [str(key) for key in compose(others)[group] if key != "_target_"]
     except ConfigError:
         return ""
-    return nearest(wrong, known, f"{group}.") if known else "That choice has no options."
+    near = nearest(wrong, known, f"{group}.") if known else "That choice has no options."
+    if near.startswith("Did") or not (having := _with_option(group, wrong)):
+        return near
+    several = "" if len(having) == 1 else f" and {group}={having[-1]}"
+    return (
+        f"{near} {', '.join(f'{group}={one}' for one in having[: max(1, len(having) - 1)])}{several} "
+        f"{'has' if len(having) == 1 else 'have'} it; a sweep of choices with and without it is a union of grids, `sweep:` "
+        "of a preset (conf/experiment/quickstart.yaml)"
+    )
+
+
+def _with_option(group: str, option: str) -> list[str]:
+    """The group's choices that have an option."""
+    return [
+        choice
+        for choice in schema.choices(group)
+        if OmegaConf.is_dict(node := OmegaConf.load(schema.conf_dir() / group / f"{choice}.yaml"))
+        and option in node
+    ]
 
 
 def points_of(overrides: Sequence[str]) -> list[list[str]]:
@@ -450,11 +468,15 @@ def ready(points: Sequence[schema.Parts]) -> None:
     """Refuse what would not be answered: a plan needs no key, and a run does.
 
     Raises:
-        ConfigError: from a generator's own `ready`.
+        ConfigError: from the generator's or the data set's own `ready`.
     """
+    looked_at = set[str]()
     for parts in points:
-        if check := getattr(parts.generator, "ready", None):
-            check()
+        for part in (parts.generator, parts.dataset):
+            check = getattr(part, "ready", None)
+            if check and repr(part) not in looked_at:
+                looked_at.add(repr(part))
+                check()
 
 
 def may_launch(overrides: Sequence[str], first: schema.Parts) -> None:

@@ -57,6 +57,7 @@ def doctor(output_dir: Path) -> None:
 
 
 def _runs(console: "Console", output_dir: Path) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from outlay import track
@@ -77,15 +78,37 @@ def _runs(console: "Console", output_dir: Path) -> None:
         highlight=False,
     )
     table = Table()
-    for heading in ("run", "status", "its runs"):
-        table.add_column(heading)
+    for heading in ("run", "status", "its runs", "RUN_ID"):
+        table.add_column(heading, no_wrap=heading == "RUN_ID", overflow="fold")
     for run in runs[:20]:
         ends = ", ".join(f"{number} {status}" for status, number in sorted(run["children"].items())) or "–"
         style = "green" if run["status"] == "FINISHED" else "red"
-        table.add_row(run["name"], f"[{style}]{run['status']}[/{style}]", ends)
+        own = "–" if run["sweep"] else run["id"]
+        table.add_row(escape(run["name"]), f"[{style}]{run['status']}[/{style}]", ends, own)
     console.print(table)
     if len(runs) > 20:
         console.print(f"… and {len(runs) - 20} older")
+    if parents:
+        console.print("The RUN_IDs of a sweep's runs: outlay doctor --runs SWEEP (or last)", highlight=False)
+
+
+def runs_of(sweep: str, output_dir: Path, uri: str | None) -> None:
+    """Print a sweep's finished runs with their ids, the newest first.
+
+    Raises:
+        ConfigError: no such sweep. OutlayError: no tracking store.
+    """
+    from rich.console import Console
+
+    from outlay import track
+
+    found = track.points(track.Tracking(uri=uri), output_dir, [sweep])
+    console = Console()
+    for run in sorted(found, key=lambda one: one.started_ms, reverse=True):
+        console.print(
+            f"{run.run_id}  {run.point:>4}  {run.name}", markup=False, highlight=False, soft_wrap=True
+        )
+    console.print("Run one again: outlay rerun RUN_ID", highlight=False)
 
 
 def _devices() -> str:

@@ -48,6 +48,7 @@ _commands: list[Command] = []  # the one that runs in this process
 _ended: list[Ended] = []  # of this process's command, for the exit code
 _refused: list[OutlayError] = []  # what ended a sweep as a whole; raised where Hydra does not print its trace
 _apart: dict[int, str] = {}  # what tells a sweep's point from the others
+_trials: dict[int, Mapping[str, str]] = {}  # of a tuned sweep: the tags of a point's run
 
 
 def through_hydra(task: Callable[[DictConfig], Ended], command: Command | None) -> Sequence[Ended]:
@@ -108,6 +109,7 @@ def _run_sweep(command: Command, launcher: "Launcher", folder: Path) -> Any:
     from outlay import track
     from outlay.report import terminal
 
+    _trials.clear()
     sweep = _started(command, folder)
     settings, parent, points = sweep.first.settings, sweep.parent, sweep.plan.points
     done = record.finished(folder, sweep.plan)
@@ -417,8 +419,9 @@ def _launched(
     if not todo:
         return {}, None
     folder, parts = sweep.folder, sweep.parts
-    total, verbose = int(os.environ["OUTLAY_SWEEP_POINTS"]), parts[0].settings.verbose
+    verbose = parts[0].settings.verbose
     tags = sweep.study.tags(todo) if sweep.study else {}
+    _trials.update(tags)
     words = [
         [*point.overrides, *launch.carried(folder, point.number, sweep.earlier, tags.get(point.number))]
         for point in todo
@@ -429,7 +432,7 @@ def _launched(
         with launch.heard(
             folder,
             elsewhere,
-            lambda one, number: terminal.point(one, number + 1, total, _apart.get(number, "")),
+            lambda one, number: terminal.point(one, _place(number), _apart.get(number, "")),
         ):
             returns = launcher.launch(words, initial_job_idx=0)
             return {point.number: one.return_value for point, one in zip(todo, returns, strict=True)}, None
@@ -446,6 +449,15 @@ def _launched(
         return found, OutlayError(
             f"the launcher gave up: {why} What has finished is kept: outlay -m resume={sweep.id}"
         )
+
+
+def _place(number: int) -> str:
+    """Where a point stands in its sweep: of a grid from 1, of a study its trial, as in the study's tables from 0."""
+    total = int(os.environ.get("OUTLAY_SWEEP_POINTS", "0"))
+    if number not in _trials:
+        return f"{number + 1}/{total}"
+    trial = f"trial {_trials[number]['trial']}"
+    return f"{trial}, held out" if "held_out" in _trials[number] else f"{trial} of 0 to {total - 1}"
 
 
 def _is_basic(launcher: "Launcher") -> bool:
@@ -477,15 +489,15 @@ def _union(points: Sequence[schema.Parts], sweep_id: str, verbose: bool) -> int:
     def told(rows: int, tokens: int) -> None:
         nonlocal made
         made += tokens
-        progress(0, rows, tokens)
+        progress(rows, rows, tokens)
 
     try:
         with (
-            Progress("what all points ask first", None, verbose) as progress,
+            Progress("what all points ask first", None, verbose, "completions") as progress,
             # The points that the store can answer still finish; the others are refused their own next call.
             contextlib.suppress(SpendLimitReached),
         ):
-            union(points, store, sweep_id, told)
+            union(points, store, sweep_id, told, progress.of)
     finally:
         store.close()
     return made
@@ -618,10 +630,9 @@ def _report(ended: Ended, number: int | None) -> None:
         return  # the sweep hears of it by its record
     if number is not None:
         if verbose:
-            total = int(os.environ.get("OUTLAY_SWEEP_POINTS", "0"))
-            terminal.point(ended, number + 1, total, _apart.get(number, ""))
+            terminal.point(ended, _place(number), _apart.get(number, ""))
         return
-    if ended.status == "FAILED":
+    if ended.status != "FINISHED":
         print(f"outlay: {ended.error}", file=sys.stderr)
     elif verbose:
         terminal.single(ended)

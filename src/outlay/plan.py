@@ -75,9 +75,16 @@ def plan(points: Sequence[Parts], store: Store, told: Callable[[int], None] = la
     return Plan(len(points), queries, len(stored), best, worst, learning, tuple(failed))
 
 
-def union(points: Sequence[Parts], store: Store, account: str, told: Callable[[int, int], None]) -> Tally:
+def union(
+    points: Sequence[Parts],
+    store: Store,
+    account: str,
+    told: Callable[[int, int], None],
+    of: Callable[[int], None] = lambda completions: None,
+) -> Tally:
     """Generate what all points ask before they have seen an answer, each completion once, in one batch a generator.
 
+    told: rows and tokens of each batch; of: how many completions are to be generated in all, before the first.
     A point that cannot be prepared is left to fail by itself.
 
     Raises:
@@ -101,11 +108,23 @@ def union(points: Sequence[Parts], store: Store, account: str, told: Callable[[i
                 requests |= dict.fromkeys(request for request, _ in found)
         except OutlayError:
             continue
+    of(sum(_missing(list(requests), parts, store) for parts, requests in wanted.values()))
     for parts, requests in wanted.values():
         spend = Spend(parts.spend_limit, parts.generator.tiers, store, account)
         with suppress(OutlayError):  # a generator that does not answer fails its own points, and they say why
             complete(list(requests), parts.generator, store, tally, told, spend)
     return tally
+
+
+def _missing(requests: Sequence[Request], parts: Parts, store: Store) -> int:
+    """How many of these the store has not; 0 of a generator that does not answer."""
+    try:
+        tiers = dict.fromkeys(one.tier for one in requests)
+        identities = {tier: parts.generator.identity(tier) for tier in tiers}
+    except OutlayError:
+        return 0
+    keys = {one.key(identities[one.tier]) for one in requests}
+    return len(keys) - len(store.get(list(keys)))
 
 
 class _Dry:

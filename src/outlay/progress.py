@@ -10,14 +10,17 @@ EVERY = 20
 
 
 class Progress:
-    """One run's bar: queries finished, tokens generated a second. Silent where not verbose."""
+    """One bar: what has finished, completions and reply tokens generated. Silent where not verbose.
 
-    def __init__(self, title: str, total: int | None, verbose: bool) -> None:
+    counts: what is finished, queries or completions.
+    """
+
+    def __init__(self, title: str, total: int | None, verbose: bool, counts: str = "queries") -> None:
         self._bar: Any = None
-        self._title, self._total = title, total
+        self._title, self._total, self._counts = title, total, counts
         self._shown = verbose and sys.stderr.isatty()
         self._plain = verbose and not self._shown
-        self._tokens = self._finished = 0
+        self._tokens = self._finished = self._rows = 0
         self._said = time.perf_counter()
         self._started = time.perf_counter()
 
@@ -31,7 +34,7 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TextColumn("queries"),
+                TextColumn(self._counts),
                 TextColumn("{task.fields[rate]}", style="dim"),
                 TimeElapsedColumn(),
                 console=Console(stderr=True),
@@ -42,23 +45,34 @@ class Progress:
         return self
 
     def __call__(self, finished: int, rows: int, tokens: int) -> None:
-        """Told by the executor: queries finished, samples and tokens generated since the last call."""
+        """Told by the executor: what has finished, completions and their tokens generated, since the last call."""
         self._tokens += tokens
+        self._rows += rows
         self._finished += finished
         now = time.perf_counter()
         if self._plain and now - self._said > EVERY:
             self._said = now
             of = f" of {self._total}" if self._total else ""
-            speed = self._tokens / (now - self._started)
             print(
-                f"  {self._title}: {self._finished}{of} queries, {speed:.0f} tokens/s",
+                f"  {self._title}: {self._finished}{of} {self._counts}, {self._made(now)}",
                 file=sys.stderr,
                 flush=True,
             )
         if self._bar is not None:
-            seconds = time.perf_counter() - self._started
-            rate = f"{self._tokens / seconds:.0f} tokens/s" if self._tokens else ""
-            self._bar.update(self._task, advance=finished, rate=rate)
+            self._bar.update(
+                self._task, advance=finished, rate=self._made(time.perf_counter()) if self._tokens else ""
+            )
+
+    def of(self, total: int) -> None:
+        """How many there will be, where it was not known at the start."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.update(self._task, total=total)
+
+    def _made(self, now: float) -> str:
+        """Queries may finish long after their first completions, so those are counted beside them."""
+        rows = f"{self._rows} completions, " if self._counts != "completions" else ""
+        return f"{rows}{self._tokens / (now - self._started):.0f} reply tokens/s"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -111,7 +111,9 @@ def find(output_dir: Path, wanted: str) -> Path:
     if wanted == "last":
         return folders[-1].parent
     if wanted not in known:
-        raise ConfigError(f"resume={wanted}: no such sweep in {output_dir}. {nearest(wanted, known)}")
+        raise ConfigError(
+            f"resume={wanted}: no such sweep in {output_dir}. {nearest(wanted, [*known, 'last'])}"
+        )
     return known[wanted]
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 import time
 import traceback
 from collections import Counter
@@ -21,7 +22,7 @@ from outlay.agent.scorer import WithScorer
 from outlay.cache import cache_dir
 from outlay.context.stage import Sent, Stage
 from outlay.data import Example
-from outlay.errors import ConfigError, DataError, OutlayError, SpendLimitReached
+from outlay.errors import ConfigError, DataError, GenerationError, OutlayError, SpendLimitReached
 from outlay.generate import FRESH, Earlier, Message, Prompt, Tally
 from outlay.generate.prompting import Prompting
 from outlay.generate.spend import Spend
@@ -264,6 +265,8 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
     refused: list[
         int
     ] = []  # tokens of the calls that the budget did not allow, of queries without an attempt
+    unfit: list[int] = []  # tokens of the smallest unit, of queries in whose budget not one fits
+    replies, failed = 0, Counter[str]()
     digest = Digest()
     oracle = False
     store = Store(cache_dir() / "completions.sqlite")
@@ -277,7 +280,7 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
             stage = _stage(parts)
             shots = _shots(stage, parts)
             spend = Spend(parts.spend_limit, parts.generator.tiers, store, account)
-            policy, fitted = _fitted(_policy(parts), stage, shots, parts, store, spend, progress)
+            policy, fitted = _fitted(_policy(parts), stage, shots, parts, store, tally, spend, progress)
             for chunk, sent, tasks in _asked(parts.dataset.examples(skipped), stage, shots, parts):
                 ledger = Ledger()
                 digest.add(chunk)
@@ -299,6 +302,10 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
                 lines = scored(ledger.lines, grader(chunk, parts))
                 ledger_file.write_table(ledger_table(lines))
                 refused += [one.refused for one in outcomes if one.refused and not one.trace.attempts]
+                unfit += _unfit(chunk, sent, stage)
+                asked = [x for x in lines if x.tier and x.finish_reason not in ("", "retried")]
+                replies += len(asked)
+                failed.update(line.error for line in asked if line.error)
                 oracle = oracle or ledger.oracle or (stage is not None and stage.selector.oracle)
                 checks.update(verification.counts(lines))
                 line_rows += [line_numbers(line) for line in lines]
@@ -316,13 +323,21 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
             + (f" ({len(skipped)} bad rows were skipped)" if skipped else "")
             + ". Use dataset.split=all or another file"
         )
+    failures = _failed(failed, replies, _private(parts))
+    if failures and failed.total() == replies:
+        raise GenerationError(failures)
     metrics = {
         **fitted,
         **run_metrics(rows, line_rows, tally, len(skipped), parts.metrics.resamples, parts.settings.seed),
         **verification.metrics(checks),
         **_over_budget([row["tokens"] for row in rows], parts),
     }
-    warnings = (*getattr(policy, "warnings", ()), *_budget_warnings(metrics, refused, len(rows), parts))
+    warnings = (
+        *([failures] if failures else []),
+        *_context_warnings(unfit, len(rows), parts),
+        *getattr(policy, "warnings", ()),
+        *_budget_warnings(metrics, refused, len(rows), parts),
+    )
     for warning in warnings:
         log.warning(warning)
     written = pq.read_table(folder / "ledger.parquet", columns=["prompt_tokens", "completion_tokens"])
@@ -347,6 +362,44 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
     (folder / "metrics.json").write_text(json.dumps(finite, indent=1, sort_keys=True) + "\n")
     log.info("%.1f s", time.perf_counter() - started)
     return Finished(metrics, oracle, warnings, data, shown[: parts.tracking.traces])
+
+
+def _failed(errors: Mapping[str, int], replies: int, private: bool) -> str:
+    """What most of the failed replies failed of; errors that differ in numbers alone are one. "" where none failed.
+
+    private: an error may repeat what was sent, so it is said in the ledger alone.
+    """
+    if not errors:
+        return ""
+    alike: dict[str, Counter[str]] = {}
+    for error, number in errors.items():
+        alike.setdefault(re.sub(r"\d+", "#", error), Counter())[error] += number
+    most = max(alike.values(), key=lambda kind: kind.total())
+    (example, _), *_ = most.most_common(1)
+    said = "their errors are in ledger.parquet" if private else f"{most.total()} of them so: {example}"
+    return f"{sum(errors.values())} of {replies} replies failed, {said}"
+
+
+def _unfit(chunk: Sequence[Example], sent: Sequence[Sequence[Sent]], stage: Stage | None) -> list[int]:
+    """The smallest unit's tokens, of each example of whose document nothing was sent though something was to be."""
+    if stage is None or stage.selector.name == "none":
+        return []
+    return [
+        stage.smallest_unit(example)
+        for example, each in zip(chunk, sent, strict=True)
+        if not each[-1].context.tokens
+    ]
+
+
+def _context_warnings(unfit: Sequence[int], queries: int, parts: Parts) -> list[str]:
+    """unfit: see `_unfit`."""
+    if not unfit:
+        return []
+    return [
+        f"budget {parts.budget.label}: in {len(unfit)} of {queries} queries no unit fitted, so nothing of the document was "
+        f"sent: the smallest unit has {min(unfit)} tokens at least, {max(unfit)} at most. Raise the budget, cut smaller units "
+        f"(unitizer={parts.unitizer.name} now), or use budget.truncate=true"
+    ]
 
 
 def _over_budget(tokens: Sequence[int], parts: Parts) -> dict[str, float]:
@@ -428,10 +481,14 @@ def _fitted(
     shots: Sequence[Message],
     parts: Parts,
     store: Store,
+    tally: Tally,
     spend: Spend,
     progress: Progress,
 ) -> tuple[Policy, dict[str, float]]:
-    """The policy, fitted where it learns, and what that cost: it explores the train and tune splits, scored by gold."""
+    """The policy, fitted where it learns, and what that cost: it explores the train and tune splits, scored by gold.
+
+    tally: what is generated for it is added to the run's.
+    """
     explorer = _explorer(policy, parts)
     if explorer is None:
         return _grown(policy, parts), {}
@@ -439,7 +496,7 @@ def _fitted(
     if key not in _explored:  # routers that learn from the same samples share them within a process
         if len(_explored) >= EXPLORED:
             del _explored[next(iter(_explored))]
-        _explored[key] = _exploration(explorer, stage, shots, parts, store, spend, progress)
+        _explored[key] = _exploration(explorer, stage, shots, parts, store, tally, spend, progress)
     ledger = _explored[key]
     log.info("fitted on %d queries, %d tokens", len(ledger.queries), ledger.tokens)
     return _grown(policy.fit(ledger), parts), {
@@ -467,11 +524,12 @@ def _exploration(
     shots: Sequence[Message],
     parts: Parts,
     store: Store,
+    tally: Tally,
     spend: Spend,
     progress: Progress,
 ) -> Ledger:
     """What a policy learns from: the train and tune splits, asked in its explorer's way and scored by gold."""
-    ledger, tally = Ledger(), Tally()
+    ledger, explored = Ledger(), Tally()  # the run's hits and misses are of the queries that it is judged on
     for split in ("train", "tune"):
         data = replace(parts.dataset, split=split, limit=parts.dataset.fit_limit)
         for chunk, sent, tasks in _asked(data.examples([]), stage, shots, parts):
@@ -480,7 +538,7 @@ def _exploration(
                 explorer,
                 parts.generator,
                 store,
-                tally,
+                explored,
                 _verifiers(chunk, sent, parts),
                 _exploring(parts),
                 parts.settings.seed,
@@ -490,6 +548,7 @@ def _exploration(
             )
             ledger.lines += scored(part.lines, grader(chunk, parts))
             ledger.queries |= part.queries
+    tally.generated_tokens += explored.generated_tokens
     return ledger
 
 

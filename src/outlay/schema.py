@@ -491,6 +491,11 @@ def _retry_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool, 
             "Use retry.verifier=self_verify",
         ),
         (
+            parts.generator.name == "lab" and asks in ("self_verify", "judge"),
+            f"retry.verifier={asks} asks a model whether an answer is right, and generator=lab's models answer no such "
+            "question. Use retry.verifier=agreement, parse, logprob or scorer",
+        ),
+        (
             escalates and len(ladder or tiers) < 2,
             f"retry=escalate goes from tier to tier, and there is one: {(ladder or tiers)[0]}. "
             "Use retry=fixed, or a generator with several tiers",
@@ -527,6 +532,12 @@ def _router_combinations(parts: Parts, tiers: Sequence[str]) -> list[tuple[bool,
             len(tiers) < getattr(router, "least_tiers", 1),
             f"{name} chooses between tiers, and generator={parts.generator.name} has one. "
             "Use router=static, or generator=ladder",
+        ),
+        (
+            parts.generator.name == "lab" and router.name == "automix",
+            f"{name} asks a model whether an answer is right, and generator=lab's models answer no such question. "
+            "Use router=frugalgpt, or retry=escalate with retry.stop=verifier and retry.verifier=agreement, parse, logprob "
+            "or scorer",
         ),
         (
             getattr(router, "learns", False) and not data.has_gold,

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from outlay.errors import ConfigError
 from outlay.record import Ended
 from outlay.report.ablation import ablation_rows
 from outlay.report.command import filtered, latest, report
-from outlay.report.comparison import comparison_rows, floored
-from outlay.report.page import as_script, read_markdown
+from outlay.report.comparison import comparison_rows, few, floored
+from outlay.report.page import as_script, charts, read_markdown
 from outlay.report.page.browser import gather
 from outlay.report.page.charts import SPECS, figure, ticks
 from outlay.report.sheets import Cell, Sheet, escaped, latex, markdown, names
@@ -321,6 +322,11 @@ def test_a_comparison_is_the_exact_test_of_what_was_won_and_lost(tmp_path: Path)
     assert row.difference_lo < 0.6 < row.difference_hi
 
 
+def test_one_document_is_one_document() -> None:
+    assert few([1, 40]) == ["Only 1 document in some rows: their intervals are too narrow."]
+    assert few([2, 40])[0].startswith("Only 2 documents in")
+
+
 def test_few_documents_prove_nothing(tmp_path: Path) -> None:
     """Ten questions on two documents, all won: a sign-flip test over two documents cannot go below one half."""
     documents = ("x",) * 5 + ("y",) * 5
@@ -386,3 +392,58 @@ def test_gather_reads_no_text_of_an_unknown_data_set() -> None:
     unknown = Ended("r", "FINISHED", {"dataset": {"_target_": "outlay.data.gone.Gone"}}, {}, {}, "", "r")
     found = gather([unknown])
     assert not found.answers and "private" in found.notes[0]
+
+
+def test_a_report_of_the_last_sweep_says_what_else_there_is(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(swept / "multirun_outputs", tmp_path / "multirun_outputs")
+    outlay("-m", *SWEEP[:-1], "budget.tokens=32", "tracking.experiment=other", cwd=tmp_path)
+    here = ["--output-dir", str(tmp_path / "multirun_outputs")]
+    assert report(["--out", str(tmp_path / "a"), *here]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 runs,")
+    assert said.splitlines()[-1] == "1 other sweep is not in it: --experiment tiny, or --sweep all"
+    for words in (["--experiment", "tiny,other"], ["--experiment", "tiny", "other"], ["--sweep", "all"]):
+        assert report([*words, "--out", str(tmp_path / "b"), *here]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("6 runs,") and "not in it" not in said
+
+
+def test_marks_are_explained_only_where_one_stands(made: Path) -> None:
+    assert "explained at the top" not in (made / "report.html").read_text()
+
+
+def test_a_tuned_sweep_says_its_trials_and_what_was_held_out(tmp_path: Path) -> None:
+    outlay(
+        *("-m", "experiment=tune", "tune.trials=4", "tune.batch=4", "dataset.limit=6"),
+        *("selector=lead,mmr", "budget.tokens=interval(32,256)", "tracking.experiment=searched"),
+        cwd=tmp_path,
+    )
+    out = tmp_path / "report"
+    assert report(["--out", str(out), "--output-dir", str(tmp_path / "multirun_outputs")]) == 0
+    (trials_csv,) = (tmp_path / "multirun_outputs").glob("searched/*/trials.csv")
+    found = {row["run_id"]: row for row in rows(trials_csv)}
+    searched = rows(out / "overview_trials.csv")
+    assert {row["run_id"] for row in searched} == set(found)
+    for row in searched:
+        own = found[row["run_id"]]
+        assert row["run"].startswith(f"trial {own['trial']} · ")
+        assert f"budget {own['budget.tokens']}" in row["run"] and "split" not in row["run"]
+    front = {row["run_id"]: row for row in rows(out / "pareto.csv")}
+    held = rows(out / "overview_held_out.csv")
+    assert {row["run_id"] for row in held} == {run for run, row in front.items() if row["held_out"] == "True"}
+    for row in held:
+        assert row["run"].startswith(f"trial {front[row['run_id']]['trial']} held out · ")
+    assert {row["run_id"] for row in rows(out / "quality_over_cost.csv")} == {row["run_id"] for row in held}
+    page = (out / "report.html").read_text()
+    assert "the front, held out" in page and 'id="figure-pareto"' in page
+    assert "held-out runs;" in page
+
+
+def test_colours_of_a_page_are_as_many_as_it_counts(made: Path) -> None:
+    style = (Path(charts.__file__).parent / "report.css").read_text()
+    themes = [re.findall("#[0-9a-f]{6}", part.split("--grey")[0]) for part in style.split("--c0")[1:]]
+    assert len([theme for theme in themes if theme]) == 3  # light, dark by hand, dark by the system
+    assert all(len(set(theme)) == len(theme) == charts.COLORS for theme in themes if theme)
+    assert {f"c{at}" for at in range(charts.COLORS)} == set(re.findall(r"\.(c\d) \{", style))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from outlay.record import Ended
@@ -262,3 +263,33 @@ def test_gold_is_compared_with_each_way_to_stop_without_it(tmp_path: Path) -> No
     assert {row.policy: row.accuracy_points for row in premiums} == pytest.approx(
         {"cascade · gold against cascade · vote": 0.5, "cascade · gold against cascade · verifier": 0.25}
     )
+
+
+def test_single_tiers_are_named_points_and_only_the_best_have_bands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib import pyplot as plt
+
+    points = two_tiers(tmp_path)
+    for at, router in enumerate(("lagrangian", "cascade", "hybrid", "routellm", "frugalgpt")):
+        for share, part in ((0.3, 1), (0.6, 2)):
+            right = [1] * (18 + 8 * part - 2 * at) + [0] * (N - 18 - 8 * part + 2 * at)
+            costs = [(3 * part + 0.1 * at) * one for one in COSTS]
+            points.append(run(tmp_path / f"{router}{part}", router, right, costs, router__cost_share=share))
+    monkeypatch.setattr(plt, "close", lambda *_: None)
+    routing(points, tmp_path)
+    (axis,) = plt.gcf().axes
+    assert {text.get_text() for text in axis.texts} == {"weak", "strong"}
+    styles = {line.get_label(): line for line in axis.lines}
+    assert styles["a single tier"].get_linestyle() == "None"
+    bands = sum(
+        type(one).__name__ in ("PolyCollection", "FillBetweenPolyCollection") for one in axis.collections
+    )
+    assert bands == 4  # the best three, and what the paper compares with
+    mixed = styles["what mixing single tiers buys"]
+    x, y = (np.asarray(one, float) for one in mixed.get_data())
+    chord = 40 + (90 - 40) * (x - x[0]) / (x[-1] - x[0])
+    assert abs(y - chord).max() < 1e-6
+    assert 3 <= len(axis.get_xticks()) <= 7
+    monkeypatch.undo()
+    plt.close("all")

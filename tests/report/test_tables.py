@@ -1,6 +1,7 @@
 """Tables say what varied, what it bought and what it cost; oracles are marked; figures and CSV come from the same points."""
 
 import csv
+import json
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from outlay.report import sheets, tables, terminal
+from outlay.report.agent.difficulty import difficulty_rows
+from outlay.report.hull import hull_rows
 
 
 @dataclass(frozen=True)
@@ -149,3 +152,77 @@ def test_a_mean_without_cases_is_a_dash() -> None:
     one = {"inflation/solved": 6.0, "inflation/solved_lo": math.nan, "inflation/solved_hi": math.nan}
     assert tables.with_interval(one, "inflation/solved", percent=False) == "6.00"  # one case: no interval
     assert tables.with_interval({}, "quality/accuracy") == "–"
+
+
+def sized(one: Made, examples: float, documents: float = 0.0) -> Made:
+    return replace(one, metrics=one.metrics | {"data/examples": examples, "data/documents": documents})
+
+
+def test_rows_of_different_sizes_say_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = [sized(POINTS[0], 40, 5), sized(POINTS[2], 20, 5)]
+    assert tables.size(mixed) == "20 to 40 examples on 5 documents"
+    assert tables.size([sized(POINTS[0], 40, 1)]) == "40 examples on 1 document"
+    (sheet,) = sheets.overview(mixed)
+    at = sheet.headings.index("examples")
+    assert [row[at].text for row in sheet.rows] == ["40", "20"]
+    assert sheet.notes[0].startswith("20 to 40 examples on 5 documents;")
+    terminal.sweep_ends(mixed, Path("out"), "ui")
+    said = capsys.readouterr().out
+    assert "20 to 40 examples on 5 documents" in said and "┃ examples ┃" in said
+    assert "examples" not in sheets.overview(POINTS)[0].headings
+
+
+def extracted(accuracy: float, recall: float) -> Made:
+    one = point("none", None, accuracy, 244)
+    kept = {f"quality/fact_recall{end}": recall for end in ("", "_lo", "_hi")}
+    return replace(one, choices=one.choices | {"generator": "extract"}, metrics=one.metrics | kept)
+
+
+def test_what_no_model_answered_is_not_judged_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = [extracted(0.0, 0.5), replace(extracted(0.0, 0.4), run_id="s")]
+    terminal.sweep_ends(alone, Path("out"), "ui")
+    terminal.single(alone[0])
+    said = capsys.readouterr().out
+    assert "right answer" not in said and "∞" not in said and "accuracy" not in said
+    assert said.count("fact recall") == 2  # the sweep's column, once, and the run's row
+
+    answered, apart = sheets.overview([POINTS[0], *alone])
+    assert answered.title.startswith("arithmetic:") and "accuracy" in answered.headings
+    assert apart.title.startswith("arithmetic (no model):")
+    assert "fact recall" in apart.headings and "accuracy" not in apart.headings
+    assert len(apart.rows) == 2 and not any("right answer" in one for one in apart.headings)
+
+
+def test_a_verifier_that_did_not_run_is_not_named() -> None:
+    def stopping(stop: str, verifier: str) -> Made:
+        options = {"stop": stop, "verifier": verifier, "threshold": None}
+        return replace(POINTS[1], config={**POINTS[1].config, "retry": options})
+
+    points = [stopping("vote", "agreement"), stopping("verifier", "agreement"), stopping("verifier", "judge")]
+    assert "retry.verifier" not in tables.labels(points[0])
+    assert tables.said(points[0], points) == "vote"
+    assert tables.said(points[2], points).endswith("judge")
+
+
+def test_levels_that_are_all_right_have_an_interval_of_some_width(tmp_path: Path) -> None:
+    with (tmp_path / "predictions.jsonl").open("w") as file:
+        for level, right in ((1, 1), (2, 0), (3, None)):
+            for at in range(8):
+                correct = bool(at % 2) if right is None else bool(right)
+                one = {"difficulty": level, "correct": correct, "inflation": 1.0, "tokens": 10.0}
+                file.write(json.dumps(one) + "\n")
+    easy, hard, _ = difficulty_rows([replace(POINTS[2], folder=str(tmp_path))])
+    assert (easy.accuracy, easy.accuracy_hi) == (1.0, 1.0) and 0.6 < easy.accuracy_lo < 0.65
+    assert (hard.accuracy, hard.accuracy_lo) == (0.0, 0.0) and 0.35 < hard.accuracy_hi < 0.4
+
+
+def test_the_panels_of_one_figure_have_one_unit_of_cost() -> None:
+    def priced(dataset: str, units: float) -> Made:
+        metrics = POINTS[0].metrics | {
+            "cost/cost_units_total": units * POINTS[0].metrics["cost/tokens_total"]
+        }
+        return replace(POINTS[0], choices={**POINTS[0].choices, "dataset": dataset}, metrics=metrics)
+
+    two_prices = [priced("chains", 1.0), priced("chains", 9.0)]
+    assert {row.unit for row in hull_rows([*two_prices, priced("arithmetic", 1.0)])} == {"compute units"}
+    assert {row.unit for row in hull_rows([priced("chains", 9.0), priced("arithmetic", 1.0)])} == {"tokens"}

@@ -124,6 +124,10 @@ class Stage:
             vectors, query_vectors = self.embedder.embed(texts, asked)
         return problem_from_arrays(vectors, query_vectors, cut.costs, (), units=cut.units)
 
+    def smallest_unit(self, example: Example) -> int:
+        """Tokens of the smallest unit that one example's document is cut into."""
+        return int(self._cut(example).costs.min(initial=self._cut(example).tokens))
+
     def fitted(self) -> "Stage":
         """The same with its selector fitted on the train split, where it is one that learns."""
         if not hasattr(self.selector, "fit"):

@@ -1,8 +1,10 @@
 """Any CSV, TSV, JSON, JSONL or Parquet file with a mapping of its columns: the way in for people's own notes."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +20,8 @@ _SPLIT_NAMES = {name: name for name in SPLITS} | {
     "valid": "tune",
     "validation": "tune",
 }
+LOOKED_AT = 100
+"""Rows whose columns are looked at before a run; fields of JSON may be absent in some."""
 _CONTEXT = "{% if context %}{{ context }}\n\n{% endif %}"
 _ASK = {  # by `answer`
     "number": ('\n\nThink step by step. End with "The answer is N", where N is a number.', 160),
@@ -92,6 +96,24 @@ class Table(Dataset):
         )
         assert isinstance(source, Path)
         return each(files.read(source), partial(self._example, files.stem(source)))
+
+    def ready(self) -> None:
+        """Raises ConfigError where none of the first rows has a column that is named."""
+        path = Path(self.path or "").expanduser()
+        if not path.is_file():
+            return  # said when it is read
+        seen: dict[str, None] = {}
+        with suppress(DataError):  # a broken file is said, or skipped, when it is read
+            for row in islice(files.read(path), LOOKED_AT):
+                seen |= dict.fromkeys(row.value if isinstance(row.value, dict) else ())
+        for name in ("id", "document", "question", "reference", "split"):
+            column = getattr(self.columns, name)
+            if seen and column and column not in seen:
+                known = files.named(seen)
+                raise ConfigError(
+                    f"dataset.columns.{name}={column}: {self.path} has no such column. {nearest(column, known)} "
+                    f"Its columns: {', '.join(known)}"
+                )
 
     def _example(self, stem: str, row: Row) -> Example:
         columns = self.columns

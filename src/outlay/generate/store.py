@@ -370,7 +370,7 @@ def complete(
             missing = [key for key in missing if key not in known]
             if missing and not mine:
                 time.sleep(POLL_S)
-    tally.hits += len(keys) - generated
+    tally.hits += len(keys) - generated if generator.stored else 0
     tally.misses += generated if generator.stored else 0
     tally.seconds += time.perf_counter() - started
     return [known[key] for key in keys]

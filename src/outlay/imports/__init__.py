@@ -136,6 +136,9 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--labels", metavar="A,B", help="of --kind label")
     parser.add_argument("--context", choices=("fresh", "carry", "reflect"), help="what retries were shown, where the file's name does not say it")  # fmt: skip
+    first = next((word for word in words if not word.startswith("-")), "")
+    if first and words[0] == first and first not in FORMATS:  # before what it lacks
+        raise ConfigError(f"outlay import {first}: no such format. {nearest(first, FORMATS)}")
     given = parser.parse_args(words)
     if given.format not in FORMATS:
         raise ConfigError(f"outlay import {given.format}: no such format. {nearest(given.format, FORMATS)}")

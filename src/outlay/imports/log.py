@@ -85,7 +85,7 @@ def sources(paths: Sequence[str], pattern: str) -> list[Path]:
     """The files that the paths name; of a folder, those inside that match `pattern`.
 
     Raises:
-        DataError: a path that is not there, a pickle, a folder without such a file.
+        ConfigError: a path that is not there. DataError: a pickle, a folder without such a file.
     """
     found: list[Path] = []
     for path in paths:
@@ -98,7 +98,7 @@ def sources(paths: Sequence[str], pattern: str) -> list[Path]:
         elif not where.is_file():
             beside = [one.name for one in where.parent.iterdir()] if where.parent.is_dir() else []
             close = nearest(where.name, beside)
-            raise DataError(f"{path}: no such file. {close if close.startswith('Did') else ''}".strip())
+            raise ConfigError(f"{path}: no such file. {close if close.startswith('Did') else ''}".strip())
         elif where.suffix.lower() in PICKLES:
             raise DataError(
                 f"{path}: pickles are not read, since they run code. Convert it where you trust it: "

@@ -48,7 +48,7 @@ def report_files(
 
     against: the runs that the others are compared with; see `comparison.comparison_rows`.
     """
-    from outlay.report import ablation, comparison, hull, sheets
+    from outlay.report import ablation, comparison, hull, sheets, trials
     from outlay.report.agent import calibration, checks, difficulty
 
     whole = [point for point in points if all((Path(point.folder) / name).is_file() for name in FILES)]
@@ -57,6 +57,7 @@ def report_files(
         written += _tried(writer, points, folder) or ()
     if any(path.parent.name == "predictor" for path in written):  # not one that an earlier report left there
         written += _tried(calibration.calibration, whole, folder) or ()
+    written += _tried(trials.front, points, folder) or ()
     shown = sheets.overview(points)
     written += sheets.overview_data(points, folder)
     for compared, options in (

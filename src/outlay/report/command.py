@@ -5,7 +5,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,9 +14,9 @@ from outlay import __version__
 from outlay.errors import ConfigError, nearest
 from outlay.record import Ended, read_ended
 from outlay.report.agent.checks import notices
-from outlay.report.sheets import Sheet, notes
+from outlay.report.sheets import Sheet, judged, notes
 from outlay.report.tables import Point, labels
-from outlay.track import Kept, Tracking, artifacts
+from outlay.track import Kept, Tracking, artifacts, summary
 from outlay.track import points as tracked_points
 
 NEEDED = ("config.yaml", "metrics.json", "predictions.jsonl", "ledger.parquet")
@@ -33,7 +33,11 @@ def report(words: Sequence[str]) -> int:
     given = _parser().parse_args(list(words))
     output_dir = given.output_dir or Path(os.environ.get("OUTLAY_OUTPUT_DIR", "multirun_outputs"))
     tracking = Tracking(uri=given.tracking_uri)
-    found = tracked_points(tracking, output_dir, given.sweep, given.experiment)
+    experiments = [name for word in given.experiment for name in word.split(",") if name]
+    sweeps = [name for word in given.sweep for name in word.split(",") if name]
+    if "all" in sweeps:
+        sweeps = list(_sweeps(tracking, output_dir))
+    found = tracked_points(tracking, output_dir, sweeps, experiments)
     if not found:
         raise ConfigError(
             "no finished run among these. outlay doctor lists the sweeps and how their runs ended"
@@ -49,13 +53,16 @@ def report(words: Sequence[str]) -> int:
     sources = sources_of(written, sheets, points)
     page = _page(out / "report.html", title, said, sheets, written, points, runs, sources, given.examples)
     _write_sources(out / "sources.json", runs, points, sources, sheets)
-    print(f"{len(points)} runs, {len(written) + 2} files in {out}")
+    print(f"{len(points)} {'run' if len(points) == 1 else 'runs'}, {len(written) + 2} files in {out}")
     for line in said:
         print(f"  {line}")
     warned = sum(bool(point.warnings) for point in points)
     if warned:
-        print(f"  {warned} runs carry warnings of their policies; the page lists them")
+        what = "1 run carries" if warned == 1 else f"{warned} runs carry"
+        print(f"  {what} warnings of their policies; the page lists them")
     print(f"Open {page} ({page.stat().st_size / 1e6:.1f} MB; it needs no network)")
+    if not given.sweep and not given.experiment:
+        _say_others(_sweeps(tracking, output_dir), {run.sweep_id for run in runs})
     return 0
 
 
@@ -67,10 +74,15 @@ def _parser() -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="ID",
-        help="sweeps by id, or last (the default)",
+        help="sweeps by id, last (the default), or all",
     )
     parser.add_argument(
-        "--experiment", nargs="+", action="extend", default=[], metavar="NAME", help="all runs of experiments"
+        "--experiment",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="all runs of experiments, single runs too; a,b or a b",
     )
     parser.add_argument(
         "--filter",
@@ -95,6 +107,26 @@ def _parser() -> argparse.ArgumentParser:
         "--tracking-uri", metavar="URI", help="the tracking store, where it is not mlflow.db there"
     )
     return parser
+
+
+def _sweeps(tracking: Tracking, output_dir: Path) -> dict[str, str]:
+    """Id of each sweep of the store -> its experiment."""
+    return {one["sweep_id"]: one["experiment"] for one in summary(tracking, output_dir) if one["sweep"]}
+
+
+def _say_others(sweeps: Mapping[str, str], shown: Collection[str]) -> None:
+    """What this report leaves out because nothing was asked for by name."""
+    others = {sweep: experiment for sweep, experiment in sweeps.items() if sweep not in shown}
+    if not others:
+        return
+    names = list(dict.fromkeys(others.values()))
+    listed = ",".join(names[:NAMED]) + (",..." if len(names) > NAMED else "")
+    what = "sweep is" if len(others) == 1 else "sweeps are"
+    print(f"{len(others)} other {what} not in it: --experiment {listed}, or --sweep all")
+
+
+NAMED = 6
+"""Experiments that a line names."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -226,6 +258,12 @@ def _notes(points: Sequence[Point], runs: Sequence[Kept], filtered_out: int, dou
         said.append(f"{filtered_out} runs were left out by --filter.")
     if doubles:
         said.append(f"{doubles} earlier runs with the same config were left out: the latest counts.")
+    held = len(judged(points))
+    if held < len(points):
+        said.append(
+            f"Figures over cost and difficulty are of the {held} held-out runs; the {len(points) - held} on which settings "
+            "were chosen (splits train, tune) are in the tables."
+        )
     bad = sum(int(point.metrics.get("data/skipped_rows", 0)) for point in points)
     if bad:
         said.append(f"{bad} bad rows were left out by the runs (dataset.on_bad_row=skip).")

@@ -98,7 +98,8 @@ FEW = 10
 def few(documents: Sequence[int]) -> list[str]:
     """What to know of intervals over few documents."""
     least = min(documents)
-    return [f"Only {least} documents in some rows: their intervals are too narrow."] if least < FEW else []
+    what = "document" if least == 1 else "documents"
+    return [f"Only {least} {what} in some rows: their intervals are too narrow."] if least < FEW else []
 
 
 def _row(

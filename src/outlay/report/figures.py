@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from outlay.report.tables import Point, by_dataset, headline, labels, legend, marks, varying
+from outlay.report.sheets import judged, names, only_held_out
+from outlay.report.tables import Point, by_dataset, headline, labels, legend, marks, size, varying
+from outlay.report.trials import trials
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette: told apart by colour-blind readers too."""
@@ -22,7 +24,8 @@ def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
     from matplotlib import pyplot as plt
     from matplotlib.ticker import FuncFormatter
 
-    panels = by_dataset(points)
+    apart = only_held_out(points)
+    panels = by_dataset(judged(points))
     figure, axes = plt.subplots(
         1, len(panels), figsize=(5.4 * len(panels), 4.2), squeeze=False, layout="constrained"
     )
@@ -30,10 +33,11 @@ def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
         quality = headline(group)
         settings = [key for key in varying(group) if key != "dataset" and key.partition(".")[0] != "budget"]
         lines: dict[str, list[Point]] = {}
+        tuned = names(group) if trials(group) else {}
         for point in group:
             values = labels(point)
             named = [str(values[key]) for key in settings if key in values] or [point.name]
-            name = f"{' · '.join(dict.fromkeys(named))} {marks(point)}".rstrip()
+            name = tuned.get(point.run_id) or f"{' · '.join(dict.fromkeys(named))} {marks(point)}".rstrip()
             lines.setdefault(name, []).append(point)
         shown = _told_apart(lines, quality)
         for at, name in enumerate(sorted(lines, key=lambda name: name in shown)):
@@ -63,9 +67,7 @@ def quality_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
                 capsize=2.5 if number >= 0 else 0,
                 alpha=0.9,
             )
-        axis.set_title(
-            f"{dataset} ({int(group[0].metrics['data/examples'])} examples)", loc="left", fontsize=11
-        )
+        axis.set_title(f"{dataset} ({size(group)}{apart})", loc="left", fontsize=11)
         axis.set_xlabel("tokens per query")
         axis.set_ylabel(f"{quality.removeprefix('quality/').replace('_', ' ')}, 95 % interval")
         axis.set_ylim(bottom=0)

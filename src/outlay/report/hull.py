@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from outlay.report.agent.lines import spent
 from outlay.report.grid.drawing import footnote, panels, save, write_rows
-from outlay.report.sheets import judged, names
+from outlay.report.sheets import judged, names, only_held_out
 from outlay.report.tables import Point, by_dataset, headline, marks
 
 if TYPE_CHECKING:
@@ -40,16 +40,19 @@ class HullRow:
 
 def hull_rows(points: Sequence[Point]) -> list[HullRow]:
     """A row for each run that has a quality. Where tiers differ in price a token, cost is in compute units."""
-    return [row for dataset, group in by_dataset(judged(points)).items() for row in _rows(dataset, group)]
+    shown = judged(points)
+    # Of one model, a unit is a token; of several tiers, tokens do not compare. One unit for all: the panels are one figure.
+    units = any(
+        len({round(_unit_price(point), 6) for point in group}) > 1 for group in by_dataset(shown).values()
+    )
+    return [row for dataset, group in by_dataset(shown).items() for row in _rows(dataset, group, units)]
 
 
-def _rows(dataset: str, points: Sequence[Point]) -> list[HullRow]:
+def _rows(dataset: str, points: Sequence[Point], units: bool) -> list[HullRow]:
     from outlay.score.curves import hull
     from outlay.score.statistics import interval
 
     quality = headline(points)
-    # Of one model, a unit is a token; of several tiers, tokens do not compare.
-    units = len({round(_unit_price(point), 6) for point in points}) > 1
     named, lines = names(points), names(points, leave_out=BUDGETS)
     rows = []
     cost: tuple[float, float, float]
@@ -141,7 +144,7 @@ def accuracy_over_cost(points: Sequence[Point], folder: Path) -> list[Path]:
                 xytext=(5, -10 if at % 2 else 6),
                 fontsize=7,
             )
-        axis.set_title(dataset, loc="left", fontsize=11)
+        axis.set_title(f"{dataset}{only_held_out(points)}", loc="left", fontsize=11)
         axis.set_xlabel(f"{own[0].unit} a query")
         axis.set_ylabel(own[0].metric.replace("_", " "))
         axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
@@ -171,7 +174,7 @@ def quality_over_cost_data(points: Sequence[Point], folder: Path) -> list[Path]:
             *_estimate(point, headline(group)),
             point.run_id,
         )
-        for dataset, group in by_dataset(points).items()
+        for dataset, group in by_dataset(judged(points)).items()
         for named in (names(group),)
         for point in group
     ]

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from outlay.report.tables import (
     CHECKS,
     SPOKEN,
     Point,
+    answers,
     by_dataset,
     count,
     headline,
@@ -18,9 +20,12 @@ from outlay.report.tables import (
     marks,
     metric,
     needed,
+    size,
+    sizes_differ,
     varying,
     word,
 )
+from outlay.report.trials import SPLIT, trials
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def spoken(name: str) -> str:
 # ---------------------------------------------------------------- what each setting bought
 
 COLUMNS = (
-    ("facts kept", "quality/fact_recall", "percent"),
+    ("fact recall", "quality/fact_recall", "percent"),
     ("context tokens", "context/tokens_mean", "tokens"),
     ("tokens a query", "cost/tokens_per_query", "tokens"),
     ("… for probes", "cost/tokens_probe", "each"),
@@ -163,14 +168,38 @@ HEADED = {"retry.stop": "stops on"}
 """Settings whose heading is not how a name says them."""
 
 
+def _parts(points: Sequence[Point]) -> list[tuple[str, str, list[Point]]]:
+    """(name, title, runs) of each table: one a data set; of a tuned sweep, what was held out stands apart from the search."""
+    found = []
+    several = len(by_dataset(points)) > 1
+    for dataset, group in by_dataset(points).items():
+        of = trials(group)
+        stem = f"overview_{re.sub(r'[^a-zA-Z0-9]+', '_', dataset).strip('_')}" if several else "overview"
+        held = [point for point in group if point.run_id in of and of[point.run_id].held_out]
+        searched = [point for point in group if point.run_id in of and not of[point.run_id].held_out]
+        others = [point for point in group if point.run_id not in of]
+        for end, title, own in (
+            ("", f"{dataset}: what each setting bought", others),
+            ("_held_out", f"{dataset}: the front, held out", held),
+            ("_trials", f"{dataset}: the search's trials", searched),
+        ):
+            if own:
+                found.append((f"{stem}{end}", title, own))
+    return found
+
+
+CHOSEN = "The front was chosen by these figures, which flatter it: judge it by the held-out runs."
+
+
 def overview(points: Sequence[Point]) -> list[Sheet]:
     """A table for each data set: each run's settings, quality and cost, with 95 % intervals."""
     sheets = []
-    several = len(by_dataset(points)) > 1
-    for dataset, group in by_dataset(points).items():
+    for stem, title, group in _parts(points):
         settings = _settings_of(group)
-        named = names(group) if len(settings) > SETTINGS else {}
+        tuned = trials(group)
+        named = names(group) if tuned or len(settings) > SETTINGS else {}
         quality = headline(group)
+        sizes = sizes_differ(group)
         shown = _columns(group, quality)
         rows = []
         for point in group:
@@ -179,22 +208,22 @@ def overview(points: Sequence[Point]) -> list[Sheet]:
             said[-1] = f"{said[-1]} {marks(point)}".rstrip()
             said = [named[point.run_id]] if named else said
             cells = [_metric(point, name, kind) for _, name, kind in shown]
-            rows.append((*map(Cell, said), _metric(point, quality, "percent"), *cells))
-        first = group[0].metrics
-        examples, documents = (int(first.get(f"data/{what}", 0)) for what in ("examples", "documents"))
-        size = f"{examples} examples" + (f" on {documents} documents" if 0 < documents < examples else "")
+            counted = [_metric(point, "data/examples", "tokens")] if sizes else []
+            rows.append((*map(Cell, said), *counted, _metric(point, quality, "percent"), *cells))
+        chosen = [CHOSEN] if any(not one.held_out for one in tuned.values()) else []
         sheets.append(
             Sheet(
-                f"overview_{dataset}" if several else "overview",
-                f"{dataset}: what each setting bought",
+                stem,
+                title,
                 (
                     *(["run"] if named else [short(key, settings) for key in settings]),
+                    *(["examples"] if sizes else []),
                     spoken(quality),
                     *(c[0] for c in shown),
                 ),
                 tuple(rows),
                 tuple((point.run_id,) for point in group),
-                (f"{size}; 95 % intervals by a bootstrap over examples.", *notes(group)),
+                (f"{size(group)}; 95 % intervals by a bootstrap over examples.", *chosen, *notes(group)),
                 1 if named else len(settings),
             )
         )
@@ -204,15 +233,14 @@ def overview(points: Sequence[Point]) -> list[Sheet]:
 def overview_data(points: Sequence[Point], folder: Path) -> list[Path]:
     """overview.csv, or overview_DATASET.csv where there are several: what the sheets show, as numbers."""
     written = []
-    several = len(by_dataset(points)) > 1
-    for dataset, group in by_dataset(points).items():
+    for stem, _, group in _parts(points):
         settings, quality = _settings_of(group), headline(group)
-        metrics = [quality, *(name for _, name, _ in _columns(group, quality))]
+        metrics = ["data/examples", quality, *(name for _, name, _ in _columns(group, quality))]
         measured = [f"{name}{end}" for name in metrics for end in ("", "_lo", "_hi")]
         measured = [
             name for name in measured if any(not math.isnan(metric(one.metrics, name)) for one in group)
         ]
-        path = folder / f"overview{f'_{dataset}' if several else ''}.csv"
+        path = folder / f"{stem}.csv"
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["dataset", "run", "marks", *settings, *measured, "run_id"])
@@ -222,7 +250,7 @@ def overview_data(points: Sequence[Point], folder: Path) -> list[Path]:
                 values = (metric(point.metrics, name) for name in measured)
                 writer.writerow(
                     [
-                        dataset,
+                        point.choices.get("dataset", ""),
                         named[point.run_id],
                         marks(point),
                         *(own.get(key, "") for key in settings),
@@ -244,6 +272,7 @@ def _columns(points: Sequence[Point], quality: str) -> list[tuple[str, str, str]
         (heading, name, kind)
         for heading, name, kind in COLUMNS
         if name != quality
+        and (name != "cost/per_correct" or any(map(answers, points)))
         and any(
             math.isfinite(value := metric(point.metrics, name)) and value != NOTHING.get(name)
             for point in points
@@ -255,10 +284,16 @@ def names(points: Sequence[Point], leave_out: Sequence[str] = ()) -> dict[str, s
     """Run id -> what tells it from the other runs, in as few settings as do; without those of `leave_out`."""
     keys = [key for key in varying(points) if key != "dataset" and key not in leave_out]
     each = [labels(point) for point in points]
+    tuned = trials(points)
     keys = needed(keys, each)
     found = {}
     for point, own in zip(points, each, strict=True):
-        said = [word(key, own[key]) for key in keys if own.get(key) is not None]
+        trial = tuned.get(point.run_id)
+        # A trial is told by its number, and says all that was searched for.
+        told = list(dict.fromkeys([*trial.searched, *keys])) if trial else keys
+        told = [key for key in told if not trial or key not in SPLIT]
+        said = [f"trial {trial.number}{' held out' if trial.held_out else ''}"] if trial else []
+        said += [word(key, own[key]) for key in told if own.get(key) is not None]
         found[point.run_id] = f"{' · '.join(said) or point.name} {marks(point)}".rstrip()
     return found
 
@@ -267,6 +302,11 @@ def judged(points: Sequence[Point]) -> list[Point]:
     """The runs that figures are of: those that learn from (train, tune) are left out, where there are others."""
     found = [point for point in points if labels(point).get("dataset.split") not in ("train", "tune")]
     return found or list(points)
+
+
+def only_held_out(points: Sequence[Point]) -> str:
+    """Said behind a figure's title where `judged` leaves runs out."""
+    return ", held-out runs only" if len(judged(points)) < len(points) else ""
 
 
 def notes(points: Sequence[Point]) -> list[str]:

@@ -29,6 +29,10 @@ class Point(Protocol):
     def folder(self) -> str: ...
 
 
+OF_VERIFIER = ("retry.verifier", "retry.threshold", "retry.verifier_samples", "retry.judge")
+"""Settings that count where retry.stop=verifier."""
+
+
 def labels(point: Point) -> dict[str, Any]:
     """A point's settings, flat: each group's choice under its name, each option under group.option."""
     options = {
@@ -37,6 +41,8 @@ def labels(point: Point) -> dict[str, Any]:
         if not key.endswith("_target_")
         and key.partition(".")[0] not in ("verbose", "output_dir", "tracking", "sweep", "tune")
     }
+    if options.get("retry.stop") not in (None, "verifier"):  # no verifier ran
+        options = {key: value for key, value in options.items() if key not in OF_VERIFIER}
     return {
         **{group: choice for group, choice in point.choices.items() if group not in ("experiment", "tune")},
         **options,
@@ -81,11 +87,14 @@ def needed(keys: Sequence[str], each: Sequence[Mapping[str, object]]) -> list[st
     def told_apart(by: Sequence[str]) -> int:
         return len({tuple(str(own.get(key)) for key in by) for own in each})
 
+    def nameless(by: Sequence[str]) -> int:  # runs of which nothing would be said
+        return sum(all(own.get(key) is None for key in by) for own in each)
+
     kept, whole = list(keys), told_apart(keys)
     for key in sorted(kept, key=lambda key: "." in key, reverse=True):
         rest = [one for one in kept if one != key]
         has_options = any(one.startswith(f"{key}.") for one in rest)
-        if not has_options and told_apart(rest) == whole:
+        if not has_options and told_apart(rest) == whole and nameless(rest) == nameless(keys):
             kept = rest
     return kept
 
@@ -139,12 +148,45 @@ def legend(points: Sequence[Point]) -> list[str]:
     return lines
 
 
+UNANSWERED = " (no model)"
+"""Behind a data set's name: its runs with generator=extract, where models answered others."""
+
+
+def answers(point: Point) -> bool:
+    """Whether a model answered; with generator=extract there is a context, and no answer to judge."""
+    return point.choices.get("generator") != "extract"
+
+
 def by_dataset(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """The points of each data set, in order: figures of different data sets do not compare."""
+    """The points of each data set, in order: figures of different data sets do not compare.
+
+    Nor do answers and contexts: where some runs of a data set ask no model, they stand apart.
+    """
+    answered = {point.choices.get("dataset", "") for point in points if answers(point)}
     groups: dict[str, list[Point]] = {}
     for point in points:
-        groups.setdefault(point.choices.get("dataset", ""), []).append(point)
+        dataset = point.choices.get("dataset", "")
+        apart = dataset in answered and not answers(point)
+        groups.setdefault(f"{dataset}{UNANSWERED}" if apart else dataset, []).append(point)
     return groups
+
+
+def size(points: Sequence[Point]) -> str:
+    """ "20 to 40 examples on 5 documents": how much the points of a table ran on."""
+
+    def between(what: str) -> tuple[str, int]:
+        counts = sorted({int(point.metrics.get(f"data/{what}", 0)) for point in points})
+        number = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        return f"{number} {what if counts[-1] != 1 else what[:-1]}", counts[-1]
+
+    examples, most = between("examples")
+    documents, held = between("documents")
+    return f"{examples} on {documents}" if 0 < held < most else examples
+
+
+def sizes_differ(points: Sequence[Point]) -> bool:
+    """Whether a table needs a column of sizes: one caption over rows of different sizes would be wrong for some."""
+    return len({point.metrics.get("data/examples") for point in points}) > 1
 
 
 ANSWERS = ("accuracy", "bertscore_f1", "rougeL", "token_f1", "fact_recall")

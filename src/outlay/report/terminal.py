@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from outlay.report.agent.checks import notices
 from outlay.report.tables import (
     CHECKS,
     Point,
+    answers,
     by_dataset,
     count,
     headline,
@@ -23,6 +25,8 @@ from outlay.report.tables import (
     marks,
     metric,
     said,
+    size,
+    sizes_differ,
     varying,
     with_interval,
 )
@@ -46,7 +50,7 @@ def _between(metrics: Mapping[str, float], name: str) -> str:
 
 
 COLUMNS: tuple[tuple[str, str, Cell], ...] = (
-    ("facts kept", "quality/fact_recall", lambda m: with_interval(m, "quality/fact_recall")),
+    ("fact recall", "quality/fact_recall", lambda m: with_interval(m, "quality/fact_recall")),
     ("context\ntokens", "context/tokens_mean", _tokens("context/tokens_mean")),
     ("proven\noptimal", "context/optimality_mean", lambda m: f"≥ {100 * m['context/optimality_mean']:.0f} %"),
     ("tokens\na query", "cost/tokens_per_query", _tokens("cost/tokens_per_query")),
@@ -55,8 +59,12 @@ COLUMNS: tuple[tuple[str, str, Cell], ...] = (
     ("… for\nretries", "cost/tokens_retry", lambda m: count(m["cost/tokens_retry"] / m["data/examples"])),
     ("infla-\ntion", "inflation/mean", lambda m: f"{m['inflation/mean']:.2f} ×"),
     ("tokens a\nright answer", "cost/per_correct", lambda m: _between(m, "cost/per_correct")),
+    ("tokens\nto fit", "fit/tokens", _tokens("fit/tokens")),
 )
 """Heading, the metric that must say something for the column to be shown, cell."""
+
+OF_ANSWERS = ("quality/accuracy", "quality/exact_match")
+"""Of what no model answered, these say nothing."""
 
 NOTHING = {"inflation/mean": 1.0, "cost/tokens_probe": 0.0, CHECKS: 0.0, "cost/tokens_retry": 0.0}
 """Values at which a column says nothing."""
@@ -94,7 +102,7 @@ def plan(found: "Plan") -> None:
         table.add_column(heading, justify="right")
     best, worst = found.best, found.worst
     table.add_row("completions to generate", f"{len(best.rows):,}", f"{len(worst.rows):,}")
-    table.add_row("tokens", f"{best.tokens:,}", f"{worst.tokens:,}")
+    table.add_row("their prompt and reply tokens", f"{best.tokens:,}", f"{worst.tokens:,}")
     table.add_row("US dollars", f"{best.usd:,.4f}", f"{worst.usd:,.4f}")
     console.print(table)
     console.print(
@@ -116,13 +124,16 @@ def plan(found: "Plan") -> None:
     )
 
 
-def point(ended: Any, number: int, total: int, varies: str = "") -> None:
-    """One line as a point of a sweep ends. varies: what tells it from the others, where its name does not."""
-    of = f"[{number}/{total}]" if number <= total else f"[{number}]"
+def point(ended: Any, place: str, varies: str = "") -> None:
+    """One line as a point of a sweep ends. place: 2/3, or its trial; varies: what tells it from the others, where its name
+    does not."""
+    of = f"[{place}]"
     name = f"{ended.name} ({varies})" if varies else ended.name
     if ended.status != "FINISHED":
+        # What kills points kills many in the same way: in full it stands in the table at the end.
+        error = ended.error.partition(":")[0] if ended.status == "KILLED" else ended.error
         _console().print(
-            f"{of} {name}: {ended.status}: {ended.error}",
+            f"{of} {name}: {ended.status}: {error}",
             style="red",
             markup=False,
             highlight=False,
@@ -132,7 +143,13 @@ def point(ended: Any, number: int, total: int, varies: str = "") -> None:
     metrics = ended.metrics
     quality = headline([ended])
     made, hits, misses = (metrics[f"cache/{name}"] for name in ("generated_tokens", "hits", "misses"))
-    source = f"{count(made)} tokens generated" if misses else "all from the store" if hits else "no model ran"
+    source = (
+        f"{count(made)} reply tokens generated"
+        if misses or made
+        else "all from the store"
+        if hits
+        else "no model ran"
+    )
     text = f"{of} {name}: {_spoken(quality)} {with_interval(metrics, quality)}, {count(metrics['cost/tokens_total'])} tokens ({source})"
     _console().print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -150,13 +167,14 @@ def single(ended: Any) -> None:
     table.add_column()
     table.add_column(justify="right")
     for name in metrics:
-        if name.startswith("quality/") and not math.isnan(metrics.get(f"{name}_lo", math.nan)):
+        judged = answers(ended) or name not in OF_ANSWERS
+        if name.startswith("quality/") and judged and not math.isnan(metrics.get(f"{name}_lo", math.nan)):
             table.add_row(_spoken(name), with_interval(metrics, name))
     for heading, name, cell in COLUMNS:
         if name != "quality/fact_recall" and _says_something([ended], name):
             table.add_row(heading.replace("-\n", "").replace("\n", " "), cell(metrics))
     table.add_row("tokens in all", count(metrics["cost/tokens_total"]))
-    table.add_row("generated now", count(metrics["cache/generated_tokens"]))
+    table.add_row("reply tokens generated now", count(metrics["cache/generated_tokens"]))
     console.print(table)
     for line in [*legend([ended]), *_warnings([ended])]:
         console.print(line, style="dim", highlight=False)
@@ -186,7 +204,7 @@ def sweep_ends(
         together = (
             f", {count(tokens[1])} of them before the points, in what they ask first" if tokens[1] else ""
         )
-        console.print(f"Generated now: {count(tokens[0])} tokens{together}.", highlight=False)
+        console.print(f"Reply tokens generated now: {count(tokens[0])}{together}.", highlight=False)
     if finished:
         console.print()
         console.print("[bold]Look next[/bold]")
@@ -239,8 +257,11 @@ def failures(ended: Sequence[Any], sweep_id: str) -> None:
     table.add_column("run")
     table.add_column("error", overflow="fold")
     table.add_column("log", overflow="fold")
+    said = set[str]()
     for one in failed:
-        table.add_row(one.name, one.error, f"{one.folder}/run.log")
+        alike = re.sub(r"\d+", "#", one.error) if one.status == "KILLED" else one.error
+        table.add_row(one.name, "as above" if alike in said else one.error, f"{one.folder}/run.log")
+        said.add(alike)
     console = Console(stderr=True)
     console.print(table)
     console.print(f"Go on with these alone: outlay -m resume={sweep_id}", markup=False, highlight=False)
@@ -250,17 +271,16 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
     settings = [key for key in varying(points) if key != "dataset"] or ["selector", "retry"]
     together = len(settings) > MOST_COLUMNS
     quality = headline(points)
-    examples, documents = (
-        int(points[0].metrics.get(f"data/{what}", 0)) for what in ("examples", "documents")
-    )
-    size = f"{examples} examples" + (f" on {documents} documents" if 0 < documents < examples else "")
-    _title(console, f"{dataset}: what each setting bought ({size}, 95 % intervals)")
+    _title(console, f"{dataset}: what each setting bought ({size(points)}, 95 % intervals)")
     narrow = console.width < WIDE
     table = Table(box=box.SIMPLE_HEAD if narrow else box.HEAVY_HEAD)
     for key in ["setting"] if together else settings:
         table.add_column(SHORT.get(key, key), no_wrap=not together, overflow="fold")
+    sizes = sizes_differ(points)
+    if sizes:
+        table.add_column("examples", justify="right")
     table.add_column(_spoken(quality), justify="right", no_wrap=True)
-    shown = [column for column in COLUMNS if _says_something(points, column[1])]
+    shown = [column for column in COLUMNS if column[1] != quality and _says_something(points, column[1])]
     if narrow:  # the budget tells about the same
         shown = [column for column in shown if column[1] != "context/tokens_mean"]
     for heading, _, _ in shown:
@@ -271,7 +291,8 @@ def _table(console: Console, dataset: str, points: Sequence[Point]) -> None:
         cells[-1] = f"{cells[-1]} {marks(one)}".rstrip()
         metrics = one.metrics
         row = ["–" if name != CHECKS and name not in metrics else cell(metrics) for _, name, cell in shown]
-        row = [*cells, with_interval(metrics, quality), *row]
+        counted = [count(metrics.get("data/examples", math.nan))] if sizes else []
+        row = [*cells, *counted, with_interval(metrics, quality), *row]
         table.add_row(*(cell.replace(" [", "\n[") if narrow else cell for cell in row))
     console.print(table)
     for line in [*legend(points), *_warnings(points)]:
@@ -308,6 +329,8 @@ def _title(console: Console, text: str) -> None:
 
 
 def _says_something(points: Sequence[Point], name: str) -> bool:
+    if name == "cost/per_correct" and not any(map(answers, points)):
+        return False  # no answer is judged
     values = [metric(point.metrics, name) for point in points]
     return any(not math.isnan(value) and value != NOTHING.get(name) for value in values)
 

@@ -197,7 +197,8 @@ def config_of(
     except Exception as error:  # of the store, the server or the file system
         first = str(error).strip().splitlines()[0]
         raise OutlayError(
-            f"run {run_id} in {_public(uri)}: {first.replace(uri, _public(uri))}. outlay doctor lists the runs"
+            f"run {run_id} in {_public(uri)}: {first.replace(uri, _public(uri))}. outlay doctor lists single runs with their "
+            "ids, outlay doctor --runs SWEEP those of a sweep"
         ) from error
     return path, dict(run.data.params), dict(run.data.metrics), str(run.info.run_name)
 
@@ -304,11 +305,13 @@ def summary(tracking: Tracking, output_dir: Path) -> list[dict[str, Any]]:
                         "name": run.info.run_name,
                         "status": run.info.status,
                         "sweep": run.data.tags.get("kind") == "sweep",
+                        "sweep_id": run.data.tags.get("sweep_id", ""),
+                        "started": run.info.start_time,
                     }
                 )
     for one in found:
         one["children"] = dict(children.get(one["id"], {}))
-    return found
+    return sorted(found, key=lambda one: int(one["started"]), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -357,7 +360,7 @@ def points(
     ids = [latest if one == "last" else one for one in wanted]
     for one in ids:
         if one not in parents:
-            raise ConfigError(f"--sweep {one}: no such sweep in {_public(uri)}. {nearest(one, parents)}")
+            raise ConfigError(f"sweep {one}: no such sweep in {_public(uri)}. {nearest(one, parents)}")
     held = {names[run.info.experiment_id] for run in runs}
     for one in experiments:
         if one not in held:

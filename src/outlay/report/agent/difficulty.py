@@ -9,7 +9,7 @@ from pathlib import Path
 
 from outlay.report.grid.drawing import footnote, save, write_rows
 from outlay.report.sheets import Cell, Sheet, judged, names, notes, number, percent
-from outlay.report.tables import Point, by_dataset, marks
+from outlay.report.tables import Point, answers, by_dataset, marks
 
 LINES = 8
 """Runs that a panel of the figure draws."""
@@ -17,7 +17,7 @@ LINES = 8
 
 @dataclass(frozen=True)
 class DifficultyRow:
-    """One run's queries of one difficulty. Intervals are 95 %, by a bootstrap over queries."""
+    """One run's queries of one difficulty. Intervals are 95 %, by a bootstrap over queries (all right, or all wrong: Clopper and Pearson)."""
 
     dataset: str
     setting: str
@@ -38,7 +38,7 @@ class DifficultyRow:
 
 def difficulty_rows(points: Sequence[Point]) -> list[DifficultyRow]:
     """A row for each run and difficulty, of runs that see two difficulties or more."""
-    from outlay.score.statistics import interval
+    from outlay.score.statistics import interval, share
 
     rows = []
     for dataset, group in by_dataset(judged(points)).items():
@@ -48,7 +48,8 @@ def difficulty_rows(points: Sequence[Point]) -> list[DifficultyRow]:
             for level, asked in sorted(graded.items()) if len(graded) > 1 else ():
                 columns = zip(*asked, strict=True)
                 correct, inflation, tokens = (
-                    interval([math.nan if x is None else x for x in one]) for one in columns
+                    estimate([math.nan if x is None else x for x in one])
+                    for estimate, one in zip((share, interval, interval), columns, strict=True)
                 )
                 rows.append(
                     DifficultyRow(
@@ -83,7 +84,10 @@ def _graded(folder: str) -> dict[float, list[tuple[float | None, float | None, f
 
 def inflation_by_difficulty(points: Sequence[Point], folder: Path) -> tuple[list[Path], list[Sheet]]:
     """inflation_by_difficulty.csv, figure and sheet; nothing where no run that retries sees two difficulties."""
-    rows = difficulty_rows([point for point in points if point.choices.get("retry") not in (None, "none")])
+    retried = [
+        point for point in points if answers(point) and point.choices.get("retry") not in (None, "none")
+    ]
+    rows = difficulty_rows(retried)
     if not rows:
         return [], []
     written = write_rows(rows, folder / "inflation_by_difficulty.csv") + _figure(rows, points, folder)

@@ -10,7 +10,7 @@ from outlay.report.agent.checks import notices
 from outlay.report.agent.lines import Tried, attempts, spent
 from outlay.report.grid.drawing import save, write_rows
 from outlay.report.sheets import notes
-from outlay.report.tables import CHECKS, Point, labels, marks, metric, said, with_interval
+from outlay.report.tables import CHECKS, Point, answers, labels, marks, metric, said, with_interval
 
 RETRIES = ("none", "fixed", "vote", "adaptive", "escalate")
 
@@ -249,7 +249,7 @@ def inflation_rows(points: Sequence[Point]) -> list[InflationRow]:
     own = [
         point
         for point in points
-        if point.choices.get("retry") in RETRIES and "inflation/mean" in point.metrics
+        if point.choices.get("retry") in RETRIES and "inflation/mean" in point.metrics and answers(point)
     ]
     if not any(point.choices.get("retry") != "none" for point in own):
         return []

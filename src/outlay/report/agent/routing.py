@@ -200,7 +200,7 @@ def routing(points: Sequence[Point], folder: Path) -> list[Path]:
     written.append(numbers)
     if premiums:
         written += write_rows(premiums, folder / "gold_premium.csv")
-    return [*written, text, *_figure(rows, routed, folder)]
+    return [*written, text, *_figure(rows, policies, routed, folder)]
 
 
 def routing_rows(
@@ -347,6 +347,7 @@ def _policies(points: Sequence[Point], keys: Sequence[str]) -> dict[str, list[Po
         telling = [key for key in keys if key != "router" and len({str(own.get(key)) for own in each}) > 1]
         for said, own in _split(group, telling).items():
             stops = labels(own[0]).get("retry.stop") if "retry.stop" in keys else None
+            stops = word("retry.stop", stops) if stops is not None else None
             words = dict.fromkeys(one for one in (router, *said.split(" · "), stops) if one)
             found[" · ".join(words)] = own
     return found
@@ -710,58 +711,175 @@ _PREMIUMS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def _figure(rows: Sequence[PointRow], points: Sequence[Point], folder: Path) -> list[Path]:
-    """Accuracy over cost, a row of panels for each data set: policies that could be deployed, and those that read gold."""
+BANDED = 3
+"""Policies of a panel, the best by AIQ, that are drawn with their bands; with more, bands on each other are a fog."""
+
+
+def _figure(
+    rows: Sequence[PointRow], policies: Sequence[PolicyRow], points: Sequence[Point], folder: Path
+) -> list[Path]:
+    """Accuracy over cost, a row of panels for each data set: policies that could be deployed, and those that read gold.
+
+    Single tiers are points: what lies between them is bought by mixing, a chord in cost, which a log axis bends.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from outlay.report.figures import COLORS, MARKERS
-
     fields = list(dict.fromkeys((row.dataset, row.setting) for row in rows))
     kinds = [gold for gold in (False, True) if any(row.reads_gold == gold for row in rows)]
+    most = max(
+        len({row.policy for row in rows if (row.dataset, row.setting, row.reads_gold) == (*field, gold)})
+        for field in fields
+        for gold in kinds
+    )
     figure, axes = plt.subplots(
         len(fields),
         len(kinds),
-        figsize=(7.6 * len(kinds) + 1.5, 4.4 * len(fields) + 0.5),
+        figsize=(6.8 * len(kinds), (4.4 + 0.2 * math.ceil(most / COLUMNS)) * len(fields) + 0.4),
         squeeze=False,
         layout="constrained",
     )
     for line, field in zip(axes, fields, strict=True):
+        worth = {row.policy: row.aiq for row in policies if (row.dataset, row.setting) == field}
+        of_field = [row for row in rows if (row.dataset, row.setting) == field]
         for axis, gold in zip(line, kinds, strict=True):
-            shown = [row for row in rows if (row.dataset, row.setting) == field]
-            names = list(dict.fromkeys(row.policy for row in shown if row.reads_gold == gold))
-            for at, policy in enumerate(names):
-                own = [row for row in shown if row.policy == policy]
-                style = {"color": COLORS[at % len(COLORS)], "marker": MARKERS[at % len(MARKERS)]}
-                dashes = ("-", "--", ":", "-.")[at // len(COLORS) % 4]
-                x = [row.cost for row in own]
-                axis.plot(
-                    x,
-                    [100 * row.accuracy for row in own],
-                    linestyle=dashes,
-                    markersize=4.5,
-                    label=policy,
-                    **style,
-                )
-                axis.fill_between(
-                    x,
-                    [100 * row.accuracy_lo for row in own],
-                    [100 * row.accuracy_hi for row in own],
-                    color=style["color"],
-                    alpha=0.07,
-                    linewidth=0,
-                )
-            axis.set_title(
-                f"{', '.join(filter(None, field))}: {'stops on the answer key (bounds)' if gold else 'deployable'}",
-                fontsize=10,
-            )
-            axis.set_xlabel("compute units a query")
-            axis.set_ylabel("right, %")
-            axis.set_xscale("log")
-            axis.spines[["top", "right"]].set_visible(False)
-            axis.grid(linewidth=0.4, alpha=0.6)
-            axis.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            shown = [row for row in of_field if row.reads_gold == gold]
+            _draw(axis, shown, worth)
+            if not gold:
+                _draw_tiers(axis, shown)
+            title = "stops on the answer key (bounds)" if gold else "could be deployed"
+            axis.set_title(f"{', '.join(filter(None, field))}: {title}", fontsize=11)
+            _cost_axis(axis, [row.cost for row in shown])
     footnote(figure, points)
     return save(figure, folder / "routing")
+
+
+COLUMNS = 3
+"""Of a panel's legend."""
+WIDE = 30
+"""Letters of a name that leave no room for as many columns."""
+
+
+def _draw(axis: Any, rows: Sequence[PointRow], worth: Mapping[str, float]) -> None:
+    """A panel's policies but the single tiers, the best first."""
+    from outlay.report.figures import COLORS, MARKERS
+
+    lines: dict[str, list[PointRow]] = {}
+    for row in rows:
+        if row.policy not in _of_tiers(rows):
+            lines.setdefault(row.policy, []).append(row)
+    names = sorted(lines, key=lambda name: -worth.get(name, -math.inf))
+    known = [name for name in names if math.isfinite(worth.get(name, math.nan)) and not _is_static(name)]
+    banded = {*known[:BANDED], *(name for name in names if name == REFERENCE)}
+    # The banded ones first: a palette's first colours are the ones most easily told apart.
+    names.sort(key=lambda name: name not in banded)
+    for at, name in enumerate(names):
+        own = lines[name]
+        color = COLORS[at % len(COLORS)]
+        x, y = [row.cost for row in own], [100 * row.accuracy for row in own]
+        low, high = [100 * row.accuracy_lo for row in own], [100 * row.accuracy_hi for row in own]
+        joined = len(own) > 1 and not _is_static(name)
+        best = name in banded
+        axis.plot(
+            x,
+            y,
+            linestyle="none" if not joined else "-" if best else (0, (4, 1.5)),
+            linewidth=1.8 if best else 1.0,
+            color=color,
+            marker=MARKERS[(at + at // len(COLORS)) % len(MARKERS)],
+            markersize=5.5 if best else 4.5,
+            alpha=1.0 if best else 0.75,
+            zorder=3 if best else 2,
+            label=name,
+        )
+        if best and joined:
+            axis.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
+        elif not joined:  # a point says how sure it is by itself
+            axis.vlines(x, low, high, color=color, linewidth=0.8, alpha=0.6)
+
+
+def _is_static(policy: str) -> bool:
+    return policy.partition(" · ")[0] == "static"
+
+
+def _of_tiers(rows: Sequence[PointRow]) -> list[str]:
+    """The policies that are a single tier, tried once where that ran."""
+    static = dict.fromkeys(row.policy for row in rows if _is_static(row.policy) and not row.reads_gold)
+    return [name for name in static if "no retry" in name.split(" · ")] or list(static)
+
+
+def _draw_tiers(axis: Any, rows: Sequence[PointRow]) -> None:
+    """Each single tier as a named point, and what mixing them at random buys."""
+    import numpy as np
+    from matplotlib.patheffects import withStroke
+
+    from outlay.score.curves import hull
+
+    own = [row for row in rows if row.policy in _of_tiers(rows)]
+    if not own:
+        return
+    curve = hull([row.cost for row in own], [row.accuracy for row in own])
+    if curve.cost.size > 1:
+        costs = np.geomspace(curve.cost[0], curve.cost[-1], 200)
+        axis.plot(
+            costs,
+            100 * curve.at(costs),
+            color="#777777",
+            linestyle=":",
+            linewidth=1.4,
+            zorder=1,
+            label="what mixing single tiers buys",
+        )
+    x, y = [row.cost for row in own], [100 * row.accuracy for row in own]
+    axis.vlines(
+        x, [100 * row.accuracy_lo for row in own], [100 * row.accuracy_hi for row in own], color="#000000"
+    )
+    axis.plot(
+        x, y, linestyle="none", marker="*", markersize=11, color="#000000", zorder=4, label="a single tier"
+    )
+    by_cost = sorted(own, key=lambda row: row.cost)
+    up = False
+    for row, after in zip(by_cost, [*by_cost[1:], None], strict=True):
+        # Of two tiers that cost about the same, the first is named on the other side; the dearest's name would leave the panel.
+        up = not up and after is not None and after.cost < 1.5 * row.cost
+        left = up or after is None
+        axis.annotate(
+            row.budget.removeprefix("tier ") or row.policy,
+            (row.cost, 100 * row.accuracy),
+            textcoords="offset points",
+            xytext=(-8 if left else 8, 7 if up else -24 if after is None else -15),
+            ha="right" if left else "left",
+            fontsize=9,
+            fontweight="bold",
+            path_effects=[withStroke(linewidth=2.5, foreground="white", alpha=0.8)],
+            zorder=3.5,
+        )
+
+
+def _cost_axis(axis: Any, costs: Sequence[float]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    from outlay.report.page.charts import log_ticks
+
+    axis.set_xlabel("compute units a query")
+    axis.set_ylabel("right, %")
+    known = [cost for cost in costs if cost > 0]
+    if known:
+        low, high = min(known) / 1.12, max(known) * 1.12
+        axis.set_xscale("log")
+        axis.set_xlim(low, high)
+        at = log_ticks(low, high)
+        axis.set_xticks(at, [f"{value:,g}" if value < 1000 else f"{value:,.0f}" for value in at])
+        axis.xaxis.set_minor_locator(NullLocator())
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(linewidth=0.4, alpha=0.6)
+    longest = max(map(len, axis.get_legend_handles_labels()[1]), default=0)
+    axis.legend(
+        frameon=False,
+        fontsize=9,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        ncols=COLUMNS if longest < WIDE else COLUMNS - 1,  # a legend wider than its panel would squeeze it
+    )

@@ -10,13 +10,14 @@ from typing import Any
 from outlay.report.page.browser import Examples
 from outlay.report.page.charts import FROM, SPECS, figure, marker
 from outlay.report.sheets import Cell, Sheet
-from outlay.report.tables import Point, marks
+from outlay.report.tables import MARKS, Point, marks
 
 HERE = Path(__file__).parent
 MOST_CSV = 300_000
 """Bytes of a CSV that the page carries; a larger one lies beside it only."""
 
 IMAGES = {
+    "pareto": "The front of the search: all trials, and those that no other beats",
     "kept_positions": "Where in the document the kept units stand",
     "metric_separation": "How far each metric tells selectors apart, in standard errors",
     "selector_against_unitizer": "How much of the differences is the selector, how much the unitizer",
@@ -82,9 +83,9 @@ def write_page(
     figures = [found for stem in SPECS if stem in csvs and (found := figure(csvs[stem]))]
     shown = {*(one.stem for one in figures), *(FROM.get(one.stem, one.stem) for one in figures)}
     images = [
-        Image(one.stem, IMAGES[one.stem], _uri(one, "image/png"))
+        Image(one.stem, IMAGES[kind], _uri(one, "image/png"))
         for one in written
-        if one.suffix == ".png" and one.stem in IMAGES and one.stem not in shown
+        if one.suffix == ".png" and (kind := _kind(one)) in IMAGES and one.stem not in shown
     ]
     names = {sheet.name for sheet in sheets}
     texts = [read_markdown(one) for one in written if one.suffix == ".md" and one.stem not in names]
@@ -101,6 +102,7 @@ def write_page(
         sources=sources,
         names={run.point.run_id: run.point.name for run in runs},
         marks=marks,
+        marked=_marked([run.point for run in runs]),
         csv={stem: _download(one) for stem, one in csvs.items()},
         key=lambda at, colour: Markup(_key(at, colour)),
         charts=lambda svg: Markup(svg),
@@ -110,6 +112,12 @@ def write_page(
     )
     path.write_text(page, encoding="utf-8", errors="replace")
     return path
+
+
+def _marked(points: Sequence[Point]) -> str:
+    """The sentence on the marks that stand in this page, which is only there where one does."""
+    used = [mark for mark in MARKS if any(mark in marks(point) for point in points)]
+    return f"{' and '.join(used)} {'are' if len(used) > 1 else 'is'} explained at the top." if used else ""
 
 
 def _warnings(points: Sequence[Point]) -> list[tuple[str, list[str]]]:
@@ -124,6 +132,11 @@ def _warnings(points: Sequence[Point]) -> list[tuple[str, list[str]]]:
 def as_script(value: Any) -> str:
     """JSON inside a <script>: no text in it can end the element, or open a comment."""
     return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _kind(path: Path) -> str:
+    """What an image is of: of several tuned sweeps, each has its own front."""
+    return "pareto" if path.stem.startswith("pareto_") else path.stem
 
 
 def _key(at: int, colour: int) -> str:

@@ -57,11 +57,12 @@ def gather(points: Sequence[Point], limit: int = LIMIT) -> Examples:
         )
     sources: dict[str, Mapping[str, Any]] = {}
     turns: list[Iterator[tuple[Record, Mapping[str, Any] | None]]] = []
-    for dataset, group in by_dataset(open_runs).items():
+    for group in by_dataset(open_runs).values():
         named = names(group)
         for point in group:
+            of = point.choices.get("dataset", "")
             at = len(found.runs)
-            found.runs.append({"id": point.run_id, "name": named[point.run_id], "dataset": dataset})
+            found.runs.append({"id": point.run_id, "name": named[point.run_id], "dataset": of})
             turns.append(_answers(point, at, limit, sources))
     _fill(found, turns, limit)
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
-COLORS = 8
+COLORS = 10
 """Colours of the page's palette; further lines take the next marker."""
 MOST = 12
 """Lines of a chart that are told apart; the others are grey."""
@@ -181,9 +181,10 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(step * at, 10) for at in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers over a range of powers; few, and none that crowd."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 3), (1, 2, 5)):
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 4, 6, 8)):
         found = [
             step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high
         ]
@@ -240,7 +241,7 @@ def _chart(rows: Sequence[Row], spec: Spec, place: Mapping[str, int], title: str
     at_x = (
         known
         if len(known) <= 7 and not spec.hull
-        else _log_ticks(low_x, high_x)
+        else log_ticks(low_x, high_x)
         if log
         else ticks(low_x, high_x)
     )
