@@ -5,12 +5,11 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from commands import command, finish
 
 WORDS = (
     "dataset=arithmetic",
@@ -25,24 +24,6 @@ WORDS = (
 
 QUICKSTART = ("experiment=quickstart", "dataset.limit=6", "generator.batch_rows=3")
 POINTS = 12
-
-
-def command(cwd: Path, cache: Path, *words: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "outlay", "-m", *words],
-        cwd=cwd,
-        env={**os.environ, "OUTLAY_CACHE_DIR": str(cache), "COLUMNS": "150"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: "subprocess.Popen[str]") -> str:
-    out, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    return out
 
 
 def progress(cwd: Path, cache: Path) -> int:
@@ -82,12 +63,12 @@ def test_killed_at_ten_random_moments_and_resumed_it_is_the_undisturbed_sweep(
     calm.mkdir()
     wild.mkdir()
     calm_cache, wild_cache = own(own_cache, tmp_path, "calm-cache"), own(own_cache, tmp_path, "wild-cache")
-    finish(command(calm, calm_cache, *QUICKSTART))
+    finish(command(calm, calm_cache, "-m", *QUICKSTART))
     whole = progress(calm, calm_cache)
     rng = random.Random(0)
     words = QUICKSTART
     for moment in sorted(rng.uniform(0, 0.95) for _ in range(10)):
-        process = command(wild, wild_cache, *words)
+        process = command(wild, wild_cache, "-m", *words)
         while progress(wild, wild_cache) < moment * whole and process.poll() is None:
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.3))
@@ -96,7 +77,7 @@ def test_killed_at_ten_random_moments_and_resumed_it_is_the_undisturbed_sweep(
         process.communicate()
         if list((wild / "multirun_outputs").glob("*/*/plan.jsonl")):
             words = ("resume=last",)
-    finish(command(wild, wild_cache, *words))
+    finish(command(wild, wild_cache, "-m", *words))
     assert metrics(wild) == metrics(calm)  # to the last digit
     rows = [
         sqlite3.connect(cache / "completions.sqlite")
@@ -136,11 +117,11 @@ def test_a_failed_point_alone_is_run_again_and_says_of_which_run(tmp_path: Path,
         "dataset.path=bad.jsonl,good.jsonl",
         "prompt.max_new_tokens=2",
     )
-    process = command(tmp_path, own_cache, *words)
+    process = command(tmp_path, own_cache, "-m", *words)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 1 and "resume=" in said
     bad.write_text(good.read_text())
-    out = finish(command(tmp_path, own_cache, "resume=last"))
+    out = finish(command(tmp_path, own_cache, "-m", "resume=last"))
     assert "1 of them finished before" in out and "[1/2]" in out and "[2/2]" not in out
 
     import mlflow
@@ -154,7 +135,7 @@ def test_a_failed_point_alone_is_run_again_and_says_of_which_run(tmp_path: Path,
     assert (sweep / "earlier" / "0-1" / "run.log").is_file()
 
     # The same points in another sweep are linked, not run again.
-    out = finish(command(tmp_path, own_cache, *words, "reuse=true"))
+    out = finish(command(tmp_path, own_cache, "-m", *words, "reuse=true"))
     assert "2 of them finished before" in out
 
 
@@ -165,6 +146,7 @@ def test_fail_fast_starts_nothing_after_the_first_failure(tmp_path: Path, own_ca
     process = command(
         tmp_path,
         own_cache,
+        "-m",
         "dataset=gsm8k",
         "dataset.split=all",
         "dataset.path=bad.jsonl,good.jsonl",

@@ -1,11 +1,13 @@
 """Tracked runs: every ending leaves a true state; names, tags, metrics and artifacts are what MLflow shows."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from outlay.errors import ConfigError, DataError, OutlayError
-from outlay.track import Tracking, start_run, store_uri, summary, ui_command
+from outlay.track import TrackedRun, Tracking, start_run, store_uri, summary, ui_command
 
 pytestmark = pytest.mark.slow  # a new SQLite store takes seconds to migrate
 
@@ -44,6 +46,23 @@ def test_a_store_is_made_once_and_found_again(folder: Path) -> None:
     assert any(one["name"] == "one" and one["status"] == "KILLED" for one in summary(Tracking(), folder))
     assert store_uri(Tracking(uri="http://127.0.0.1:5000"), folder) == "http://127.0.0.1:5000"
     assert "mlflow ui" in ui_command(Tracking(), folder)
+
+
+def test_runs_that_read_the_same_data_at_the_same_moment_all_say_so(folder: Path) -> None:
+    """MLflow looks for a data set and then adds it: of two at once, one met a row that was not there before."""
+    runs = [start_run(Tracking(experiment="at once"), folder, str(at), {}) for at in range(6)]
+    together = Barrier(len(runs), timeout=60)
+
+    def read(run: TrackedRun) -> None:
+        for digest in range(12):
+            together.wait()
+            run.data("notes", f"digest {digest}", "made here", "test")
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        list(pool.map(read, runs))
+    for run in runs:
+        assert len(run.client.get_run(run.run_id).inputs.dataset_inputs) == 12
+        run.end()
 
 
 def test_an_empty_folder_has_no_runs(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import command, finish
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from outlay import multirun, record, tune
 from outlay.compose import has_option, preflight, space_of
 from outlay.errors import ConfigError
 from outlay.record import Ended
+from outlay.report import pareto
 from outlay.tune import Axis, Optuna, Search, Space
 
 # ---------------------------------------------------------------- the front
@@ -308,7 +308,7 @@ def test_a_point_without_an_objective_that_others_have_is_a_failed_trial(tmp_pat
         search.tell(done)
     failed = [one.config["b"] == lacks for one in done.values()]
     assert [one.values is None for one in search.trials()] == failed and len(set(failed)) == 2
-    _, sheet, _ = tune.files(search, done, tmp_path)
+    _, sheet, _ = pareto.files(search, done, tmp_path)
     assert sheet and "without an objective" in " ".join(sheet.notes)
     assert "trial 0: context/optimality_mean" in " ".join(sheet.notes)
 
@@ -329,7 +329,7 @@ def test_the_front_is_written_with_what_it_was_chosen_by(tmp_path: Path) -> None
     search, done = Search(OPTIONS, LINE, 0), dict[int, Ended]()
     for _ in range(3):
         one_round(search, done)
-    written, sheet, metrics = tune.files(search, done, tmp_path)
+    written, sheet, metrics = pareto.files(search, done, tmp_path)
     assert {path.name for path in written} == {
         "trials.csv", "pareto.csv", "pareto.md", "pareto.tex", "pareto.png", "pareto.svg",
     }  # fmt: skip
@@ -457,24 +457,6 @@ def test_wherever_it_is_killed_a_study_goes_on_to_ask_the_same(
 # ---------------------------------------------------------------- the sweep
 
 SWEEP = ("experiment=tune", "tune.trials=9", "tune.batch=3", "dataset.limit=4", "metrics.resamples=100")
-
-
-def command(cwd: Path, cache: Path, *words: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "outlay", *words],
-        cwd=cwd,
-        env={**os.environ, "OUTLAY_CACHE_DIR": str(cache), "COLUMNS": "150"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: "subprocess.Popen[str]") -> str:
-    out, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    return out
 
 
 def trials(cwd: Path) -> list[dict[str, str]]:

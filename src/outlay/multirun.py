@@ -1,6 +1,5 @@
 """A sweep from its plan to its end, under one tracked parent; and the job that every point is, alone or in a sweep."""
 
-import contextlib
 import json
 import os
 import sys
@@ -17,7 +16,6 @@ from outlay import __version__, launch, record, schema, tune
 from outlay.compose import (
     checked,
     choices_made,
-    compose,
     compose_near,
     has_option,
     plain,
@@ -184,13 +182,12 @@ def _planned(
     command: Command,
 ) -> tuple[list[schema.Parts], "_Study | None", tuple[record.PlanPoint, ...]]:
     """Every point's components and place in the plan; a tuned sweep has those it is resumed with, and a study for more."""
-    first = command.points[0]
+    first, composed = command.points[0], dict[tuple[str, ...], DictConfig]()
     if isinstance(first.tune, tune.Optuna):
-        composed: dict[tuple[str, ...], DictConfig] = {}
         study = _Study(space_of(command.words, composed), composed, first)
         return study.parts, study, study.planned(command.resumed) if command.resumed else ()
     overrides = points_of(command.words)
-    points = record.planned(overrides, [plain(compose(words)) for words in overrides])
+    points = record.planned(overrides, [plain(compose_near(words, composed)) for words in overrides])
     return list(command.points), None, points
 
 
@@ -310,9 +307,8 @@ class _Study:
                 del self.parts[new.number :]
             return same or new
 
-        def keep_plan() -> (
-            None
-        ):  # before the study hears of a point: one that no trial has is asked for again
+        # Before the study hears of a point: one that no trial has is asked for again.
+        def keep_plan() -> None:
             record.write_plan(folder, replace(plan, points=tuple(points)))
 
         # What was held out is chosen again once the study has its trials.
@@ -371,8 +367,10 @@ class _Study:
         return found
 
     def files(self, done: Mapping[int, Ended], folder: Path) -> Any:
-        """See `tune.files`."""
-        return tune.files(self._search, done, folder)
+        """See `pareto.files`."""
+        from outlay.report import pareto
+
+        return pareto.files(self._search, done, folder)
 
     def held(self) -> set[int]:
         """The points on the held-out split, of this front and of earlier ones."""
@@ -492,11 +490,7 @@ def _union(points: Sequence[schema.Parts], sweep_id: str, verbose: bool) -> int:
         progress(rows, rows, tokens)
 
     try:
-        with (
-            Progress("what all points ask first", None, verbose, "completions") as progress,
-            # The points that the store can answer still finish; the others are refused their own next call.
-            contextlib.suppress(SpendLimitReached),
-        ):
+        with Progress("what all points ask first", None, verbose, "completions") as progress:
             union(points, store, sweep_id, told, progress.of)
     finally:
         store.close()

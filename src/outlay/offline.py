@@ -28,20 +28,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from outlay.agent.executor import first_wave
 from outlay.cache import cache_dir
 from outlay.errors import ConfigError, GenerationError, OutlayError, SpendLimitReached
 from outlay.generate import Completion, Generator, Request
 from outlay.generate.openai import OpenAI
 from outlay.generate.spend import UNLIMITED, Spend, Ticket
 from outlay.generate.store import POLL_S, Store
-from outlay.generate.vllm import Vllm, _calls, _params
+from outlay.generate.vllm import Vllm, calls_of, sampling_params
 from outlay.generate.vllm_server import settled, watch
 from outlay.launch import reason
 from outlay.models import token_ids
+from outlay.plan import asked_first
 from outlay.process import sigterm_interrupts
 from outlay.progress import Progress
-from outlay.runner import asking, asks
 from outlay.schema import Parts
 from outlay.track.places import check_places
 
@@ -299,18 +298,7 @@ def _first(group: Sequence[tuple[int, Parts]], made: Made) -> Iterator[list[tupl
     prepared: set[str] = set()
     for number, parts in group:
         try:
-            same = asking(parts)
-            if same and same in prepared:  # routers that learn from the same samples
-                continue
-            prepared.add(same)
-            for one in asks(parts):
-                yield [
-                    (task.query.id, request)
-                    for task in one.tasks
-                    for request, _ in first_wave(
-                        [task], one.policy, parts.generator, one.verifiers, one.limits, parts.settings.seed
-                    )
-                ]
+            yield from asked_first(parts, prepared)
         except OutlayError as error:
             made.skipped.append(f"point {number}: {error}")
 
@@ -319,7 +307,7 @@ def _in_calls(wanted: Mapping[str, tuple[str, Request]]) -> list[Call]:
     keys, rows = list(wanted), list(wanted.values())
     return [
         Call(rows[call[0]][0], tuple(keys[at] for at in call), tuple(rows[at][1] for at in call))
-        for call in _calls([request for _, request in rows])
+        for call in calls_of([request for _, request in rows])
     ]
 
 
@@ -638,7 +626,7 @@ async def _asked(engine: Any, generator: Vllm, row: Mapping[str, Any]) -> tuple[
 async def _sample(engine: Any, generator: Vllm, request: Request, prompt: list[int]) -> Completion:
     from vllm.sampling_params import RequestOutputKind
 
-    params = _params(request, 1, generator.logprobs)
+    params = sampling_params(request, 1, generator.logprobs)
     params.output_kind = RequestOutputKind.FINAL_ONLY
     async with engine.semaphore:
         started = time.perf_counter()

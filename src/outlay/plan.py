@@ -85,10 +85,8 @@ def union(
     """Generate what all points ask before they have seen an answer, each completion once, in one batch a generator.
 
     told: rows and tokens of each batch; of: how many completions are to be generated in all, before the first.
-    A point that cannot be prepared is left to fail by itself.
-
-    Raises:
-        GenerationError, SpendLimitReached: what was generated is in the store.
+    A point that cannot be prepared is left to fail by itself, and so are those of a generator that does not answer or
+    has spent its limit: what was generated is in the store.
     """
     tally, prepared = Tally(), set[str]()
     wanted: dict[str, tuple[Parts, dict[Request, None]]] = {}
@@ -96,24 +94,37 @@ def union(
         if not parts.generator.stored:
             continue
         _, requests = wanted.setdefault(repr((parts.generator, parts.spend_limit)), (parts, {}))
-        try:
-            same = asking(parts)
-            if same and same in prepared:  # routers that learn from the same samples
-                continue
-            prepared.add(same)
-            for one in asks(parts):
-                found = first_wave(
-                    one.tasks, one.policy, parts.generator, one.verifiers, one.limits, parts.settings.seed
-                )
-                requests |= dict.fromkeys(request for request, _ in found)
-        except OutlayError:
-            continue
+        with suppress(OutlayError):
+            for chunk in asked_first(parts, prepared):
+                requests |= dict.fromkeys(request for _, request in chunk)
     of(sum(_missing(list(requests), parts, store) for parts, requests in wanted.values()))
     for parts, requests in wanted.values():
         spend = Spend(parts.spend_limit, parts.generator.tiers, store, account)
-        with suppress(OutlayError):  # a generator that does not answer fails its own points, and they say why
+        with suppress(OutlayError):  # its points meet the same, and say why
             complete(list(requests), parts.generator, store, tally, told, spend)
     return tally
+
+
+def asked_first(parts: Parts, prepared: set[str]) -> Iterator[list[tuple[str, Request]]]:
+    """(example, request) of what a point asks before it has seen an answer, a chunk of examples at a time.
+
+    prepared: what points before it have asked, added to here; a router that learns from the same samples asks nothing.
+
+    Raises:
+        OutlayError: the point cannot be prepared.
+    """
+    same = asking(parts)
+    if same and same in prepared:
+        return
+    prepared.add(same)
+    for one in asks(parts):
+        yield [
+            (task.query.id, request)
+            for task in one.tasks
+            for request, _ in first_wave(
+                [task], one.policy, parts.generator, one.verifiers, one.limits, parts.settings.seed
+            )
+        ]
 
 
 def _missing(requests: Sequence[Request], parts: Parts, store: Store) -> int:

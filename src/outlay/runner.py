@@ -262,9 +262,8 @@ def _run(parts: Parts, folder: Path, name: str, choices: Mapping[str, str], acco
     line_rows: list[Mapping[str, Any]] = []
     shown: list[Shown] = []
     checks: Counter[Any] = Counter()
-    refused: list[
-        int
-    ] = []  # tokens of the calls that the budget did not allow, of queries without an attempt
+    # Tokens, of queries without an attempt: of the call that the budget did not allow.
+    refused: list[int] = []
     unfit: list[int] = []  # tokens of the smallest unit, of queries in whose budget not one fits
     replies, failed = 0, Counter[str]()
     digest = Digest()

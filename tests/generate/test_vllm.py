@@ -68,7 +68,7 @@ def test_a_call_is_a_run_of_samples_whose_seeds_follow_each_other(wanted: set[in
         for text in ("one", "two")
         for sample in sorted(wanted, reverse=True)
     ]
-    calls = offline._calls(requests)
+    calls = offline.calls_of(requests)
     assert sorted(at for call in calls for at in call) == list(range(len(requests)))
     for call in calls:
         first = requests[call[0]]

@@ -207,7 +207,7 @@ def version() -> str:
     raise GenerationError(f"generator=vllm: vLLM is not installed. Run: {INSTALL}")
 
 
-def _calls(requests: Sequence[Request]) -> list[list[int]]:
+def calls_of(requests: Sequence[Request]) -> list[list[int]]:
     """Consecutive samples of one prompt, as places in `requests`; greedy ones alone, since vLLM allows no n there."""
     order = sorted(range(len(requests)), key=lambda at: (_prompt_of(requests[at]), requests[at].sample))
     calls: list[list[int]] = []
@@ -380,7 +380,7 @@ def _answer(
     engine: Any, generator: Vllm, requests: Sequence[Request], spend: Spend
 ) -> Iterator[list[tuple[int, Completion]]]:
     """The engine is kept full: calls enter as others end, and what has ended is handed on about every second."""
-    waiting, flying = deque(_calls(requests)), dict[str, _Flight]()
+    waiting, flying = deque(calls_of(requests)), dict[str, _Flight]()
     texts = list(dict.fromkeys(request.text for request in requests))
     ids = dict(zip(texts, token_ids(generator.model, texts, generator.revision), strict=True))
     done: list[tuple[int, Completion]] = []
@@ -401,7 +401,9 @@ def _answer(
                 flying[name] = _Flight(
                     waiting.popleft(), len(prompt), ticket, time.perf_counter(), [""] * n, [0] * n
                 )
-                engine.add_request(name, {"prompt_token_ids": prompt}, _params(first, n, generator.logprobs))
+                engine.add_request(
+                    name, {"prompt_token_ids": prompt}, sampling_params(first, n, generator.logprobs)
+                )
                 rows += n
             for output in engine.step():
                 if flight := flying.get(output.request_id):
@@ -424,7 +426,7 @@ def _answer(
                 engine.abort_request(list(flying))
 
 
-def _params(request: Request, n: int, logprobs: bool) -> "SamplingParams":
+def sampling_params(request: Request, n: int, logprobs: bool) -> "SamplingParams":
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -464,7 +466,7 @@ def _ask(
 ) -> Iterator[list[tuple[int, Completion]]]:
     client = generator._client(served(generator), generator.window(generator.tier))
     asked, alone = list(requests), set[int]()
-    for call in _calls(requests):
+    for call in calls_of(requests):
         first = call_seed(requests[call[0]])
         for k, at in enumerate(call):  # the client puts what differs in `sample` alone into one call
             asked[at] = replace(requests[at], seed=first, sample=k)

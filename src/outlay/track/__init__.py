@@ -40,6 +40,21 @@ class Tracking:
             )
 
 
+def _again_where_another_was_first() -> Any:
+    """MLflow looks whether a row is there and then adds it: of two runs at once the second is refused, and finds it next time."""
+    import tenacity
+
+    refused = tenacity.retry_if_exception(
+        lambda error: "IntegrityError" in str(error) or "UniqueViolation" in str(error)
+    )
+    return tenacity.Retrying(
+        retry=refused,
+        stop=tenacity.stop_after_attempt(5),
+        wait=tenacity.wait_random(0, 0.5),
+        reraise=True,
+    )
+
+
 @dataclass
 class TrackedRun:
     """One run in the tracking store; every way to end it leaves a true status."""
@@ -87,7 +102,10 @@ class TrackedRun:
         dataset = Dataset(
             name=name, digest=digest, source_type="outlay", source=json.dumps({"source": source})
         )
-        self.client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", split)])])
+        inputs = [DatasetInput(dataset, [InputTag("mlflow.data.context", split)])]
+        for attempt in _again_where_another_was_first():
+            with attempt:
+                self.client.log_inputs(self.run_id, inputs)
 
     def end(
         self, status: str = "FINISHED", error: BaseException | None = None, private: bool = False
